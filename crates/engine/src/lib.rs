@@ -1,0 +1,1 @@
+//! adverb-engine
