@@ -1,0 +1,1 @@
+//! What C programs get from `static inline` functions and no library exports.
