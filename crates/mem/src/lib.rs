@@ -1,1 +1,32 @@
-//! adverb-mem
+//! Memory that others touch: the application, another process, a remote peer.
+//!
+//! Such memory is never a `&[u8]`, not even briefly: it can change under a reader at any moment. What lives
+//! here is pointer and length with an interface of copies and atomic operations:
+//!
+//! - [`Region`]: registered memory of the application, and [`probe`] which tells whether it exists;
+//! - [`ring`]: one-way queues of packets between two processes;
+//! - [`ProcessPage`] and [`SleepFlag`]: who sleeps, and who must ring the doorbell;
+//! - [`EventFd`]: the descriptor that programs block on;
+//! - [`memfd`], [`map`], [`sockopt`]: the calls into the kernel that the crates above may not make themselves,
+//!   because they forbid unsafe code.
+//!
+//! What does not live here: which keys and rights allow an access (the engine), what a packet means (the wire
+//! crate), and who a peer is (the link crate).
+
+pub mod map;
+pub mod memfd;
+pub mod ring;
+pub mod sockopt;
+
+mod event_fd;
+mod primitive;
+mod probe;
+mod process_page;
+mod region;
+mod sleep;
+
+pub use event_fd::EventFd;
+pub use probe::{ProbeError, probe};
+pub use process_page::{PageError, ProcessPage};
+pub use region::{Region, RegionError};
+pub use sleep::SleepFlag;

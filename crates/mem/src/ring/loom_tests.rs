@@ -1,0 +1,121 @@
+//! All interleavings of one producer and one consumer on a ring of eight lines of two words.
+//!
+//! Bounded to a few preemptions, which is where such mistakes show. Run with `RUSTFLAGS="--cfg loom"`, `--release`.
+
+use super::storage::Storage;
+use super::*;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::thread;
+
+const SIZE: u32 = 64;
+
+fn model(check: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.max_branches = 10_000;
+    builder.check(check);
+}
+
+fn pair() -> (Producer, Consumer) {
+    let storage = Storage::for_loom(SIZE);
+    (Producer::new(storage.clone()), Consumer::new(storage))
+}
+
+/// A record is seen whole or not at all, and in order. Records of two lines, so that payload lies where headers were.
+#[test]
+fn records_arrive_whole_and_in_order() {
+    model(|| {
+        let (mut producer, mut consumer) = pair();
+        let sender = thread::spawn(move || {
+            for n in 1..=2u32 {
+                producer
+                    .push(&[&(VALID | n).to_ne_bytes(), &n.to_ne_bytes()])
+                    .unwrap();
+            }
+        });
+        let mut buffer = [0; 8];
+        let mut next = 1u32;
+        for _ in 0..3 {
+            if let Some(len) = consumer.pop(&mut buffer).unwrap() {
+                assert_eq!(len, 8);
+                assert_eq!(buffer[..4], (VALID | next).to_ne_bytes());
+                assert_eq!(buffer[4..], next.to_ne_bytes());
+                next += 1;
+            }
+        }
+        sender.join().unwrap();
+        while consumer.pop(&mut buffer).unwrap().is_some() {
+            assert_eq!(buffer[4..], next.to_ne_bytes());
+            next += 1;
+        }
+        assert_eq!(next, 3);
+    });
+}
+
+/// Once around: the space that the consumer gives back is used again and never mistaken for a record.
+#[test]
+fn space_is_used_again() {
+    model(|| {
+        let (mut producer, mut consumer) = pair();
+        // Nearly a whole lap, before the second thread starts.
+        let mut buffer = [0; 8];
+        for n in 0..6u32 {
+            producer.push(&[&(VALID | n).to_ne_bytes()]).unwrap();
+            consumer.pop(&mut buffer).unwrap().unwrap();
+        }
+        for n in 0..6u32 {
+            producer.push(&[&(VALID | n).to_ne_bytes()]).unwrap();
+        }
+        let sender = thread::spawn(move || {
+            let mut pushed = 0;
+            for n in 6..8u32 {
+                pushed += u32::from(producer.push(&[&(VALID | n).to_ne_bytes()]).is_ok());
+            }
+            pushed
+        });
+        let mut next = 0u32;
+        for _ in 0..7 {
+            if consumer.pop(&mut buffer).unwrap().is_some() {
+                assert_eq!(buffer[..4], (VALID | next).to_ne_bytes());
+                next += 1;
+            }
+        }
+        let pushed = sender.join().unwrap();
+        while consumer.pop(&mut buffer).unwrap().is_some() {
+            next += 1;
+        }
+        assert!(next >= 6 + pushed.min(1));
+    });
+}
+
+/// A producer that was told "full" finds space at once on the next try, or the consumer knows that it waits.
+#[test]
+fn a_waiting_producer_is_not_forgotten() {
+    model(|| {
+        let (mut producer, mut consumer) = pair();
+        for _ in 0..7 {
+            producer.push(&[&[0; 4]]).unwrap();
+        }
+        let told_full = Arc::new(AtomicU32::new(0));
+        let sender = {
+            let told_full = told_full.clone();
+            thread::spawn(move || {
+                if producer.push(&[&[0; 4]]) == Err(PushError::Full) {
+                    told_full.store(1, Ordering::Relaxed);
+                }
+            })
+        };
+        let mut buffer = [0; 8];
+        let mut woken = false;
+        for _ in 0..7 {
+            consumer.pop(&mut buffer).unwrap();
+            woken |= consumer.take_wake();
+        }
+        sender.join().unwrap();
+        assert!(
+            told_full.load(Ordering::Relaxed) == 0 || woken,
+            "the producer waits and nobody knows"
+        );
+    });
+}

@@ -1,0 +1,123 @@
+//! The sending end.
+
+use super::storage::Storage;
+use super::{HEADER, LINE, RingError, VALID, max_record, record_space};
+use crate::primitive::{Ordering, fence};
+
+/// Writes records. There is one per ring; whoever shares it puts a lock around it.
+#[derive(Debug)]
+pub struct Producer {
+    storage: Storage,
+    /// Where the next record begins.
+    tail: u32,
+    /// Our copy of the consumer's `head`, refreshed only when the space it grants is used up.
+    head: u32,
+}
+
+/// Why a record was not written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PushError {
+    /// No space. The consumer has been told to ring when there is some.
+    #[error("the ring is full")]
+    Full,
+    /// The ring can never take a record of this length.
+    #[error("a record of {len} bytes is longer than the {max} that the ring takes")]
+    TooLong {
+        /// Length of the record.
+        len: usize,
+        /// The longest possible.
+        max: u32,
+    },
+    /// The consumer broke the ring.
+    #[error(transparent)]
+    Broken(#[from] RingError),
+}
+
+impl Producer {
+    pub(super) fn new(storage: Storage) -> Self {
+        Self {
+            storage,
+            tail: 0,
+            head: 0,
+        }
+    }
+
+    /// Writes one record, the concatenation of `parts`, and makes it visible at once.
+    ///
+    /// There is nothing to publish for a batch: on a record that fits a line the release store of the header is an
+    /// ordinary store to the line that the bytes went to. Doorbells are what is worth batching.
+    ///
+    /// On [`PushError::Full`] the consumer has been asked to wake us, and the request stands until it did.
+    pub fn push(&mut self, parts: &[&[u8]]) -> Result<(), PushError> {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        let max = max_record(self.storage.size());
+        let len = u32::try_from(len)
+            .ok()
+            .filter(|&len| len <= max)
+            .ok_or(PushError::TooLong { len, max })?;
+        let space = record_space(len);
+        if !self.fits(space) && !self.refresh(space)? {
+            return Err(PushError::Full);
+        }
+        let mut at = self.tail.wrapping_add(HEADER);
+        for part in parts {
+            self.storage.copy_in(at, part);
+            at = at.wrapping_add(part.len() as u32);
+        }
+        self.storage
+            .header(self.tail)
+            .store(VALID | len, Ordering::Release);
+        self.tail = self.tail.wrapping_add(space);
+        Ok(())
+    }
+
+    /// Whether the consumer has taken, and given back, everything up to an eighth of the ring.
+    #[must_use]
+    pub fn is_nearly_empty(&self) -> bool {
+        let head = self.storage.head().load(Ordering::Relaxed);
+        self.tail.wrapping_sub(head) <= self.storage.size() / 4
+    }
+
+    /// A line behind the record stays free: that is where the consumer finds the zero that ends the records.
+    fn fits(&self, space: u32) -> bool {
+        let used = self.tail.wrapping_sub(self.head);
+        space + LINE <= self.storage.size() - used
+    }
+
+    /// Looks at the consumer's progress; if that does not help, leaves a request to be woken and looks again.
+    fn refresh(&mut self, space: u32) -> Result<bool, RingError> {
+        self.load_head()?;
+        if self.fits(space) {
+            return Ok(true);
+        }
+        self.storage.waiting().store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.load_head()?;
+        if self.fits(space) {
+            self.storage.waiting().store(0, Ordering::Relaxed);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn load_head(&mut self) -> Result<(), RingError> {
+        let (size, head) = (
+            self.storage.size(),
+            self.storage.head().load(Ordering::Acquire),
+        );
+        // A sound head lies between our last copy and our tail, on a line.
+        let (advance, used) = (
+            head.wrapping_sub(self.head),
+            self.tail.wrapping_sub(self.head),
+        );
+        if advance > used || !head.is_multiple_of(LINE) {
+            return Err(RingError::Corrupt {
+                size,
+                position: self.tail,
+                found: head,
+            });
+        }
+        self.head = head;
+        Ok(())
+    }
+}

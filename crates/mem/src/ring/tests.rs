@@ -1,0 +1,211 @@
+//! The ring against an oracle, and against a peer that lies.
+
+use super::storage::Storage;
+use super::*;
+use crate::map::Mapping;
+use crate::primitive::Ordering;
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+fn pair(size: u32) -> (Producer, Consumer) {
+    let (producer, fd) = create(size).unwrap();
+    (producer, open(&fd).unwrap())
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Push(Vec<Vec<u8>>),
+    Pop,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let parts = prop::collection::vec(prop::collection::vec(any::<u8>(), 0..400), 0..4);
+    prop_oneof![parts.prop_map(Op::Push), Just(Op::Pop)]
+}
+
+proptest! {
+    #[test]
+    fn what_goes_in_comes_out_in_order(ops in prop::collection::vec(op(), 0..400)) {
+        let (mut producer, mut consumer) = pair(MIN_SIZE);
+        let watch = consumer.watch();
+        let mut oracle = VecDeque::new();
+        let mut buffer = [0; 4096];
+        let mut waits = false;
+        for op in ops {
+            match op {
+                Op::Push(parts) => {
+                    let record = parts.concat();
+                    let parts: Vec<_> = parts.iter().map(Vec::as_slice).collect();
+                    match producer.push(&parts) {
+                        Ok(()) => oracle.push_back(record),
+                        Err(PushError::Full) => {
+                            waits = true;
+                            let held: usize = oracle.iter().map(|r: &Vec<u8>| record_space(r.len() as u32) as usize).sum();
+                            prop_assert!(held >= MIN_SIZE as usize / 2, "full with {held} bytes");
+                        }
+                        Err(error) => { prop_assert!(record.len() > max_record(MIN_SIZE) as usize, "{error}"); }
+                    }
+                }
+                Op::Pop => {
+                    prop_assert_eq!(watch.is_ready(), !oracle.is_empty());
+                    let got = consumer.pop(&mut buffer).unwrap().map(|len| buffer[..len].to_vec());
+                    prop_assert_eq!(got, oracle.pop_front());
+                }
+            }
+        }
+        while let Some(len) = consumer.pop(&mut buffer).unwrap() {
+            prop_assert_eq!(Some(buffer[..len].to_vec()), oracle.pop_front());
+        }
+        prop_assert!(oracle.is_empty());
+        let woken = consumer.take_wake();
+        prop_assert!(!waits || woken || producer.push(&[&[0; 500]]).is_ok(), "a waiting producer was forgotten");
+    }
+
+    /// Any word may be overwritten with anything at any time: errors or wrong bytes, but nothing worse, and every
+    /// loop ends.
+    #[test]
+    fn a_lying_peer_causes_errors_only(
+        lies in prop::collection::vec((0u32..1024 + 64, prop_oneof![any::<u32>(), (0u32..2000).prop_map(|n| n | VALID), Just(64), Just(4096)]), 1..60),
+        lens in prop::collection::vec(0usize..1000, 1..60),
+    ) {
+        let (mut producer, fd) = create(MIN_SIZE).unwrap();
+        let mut consumer = open(&fd).unwrap();
+        let liar = Mapping::new(&fd, CONTROL_BYTES + MIN_SIZE as usize).unwrap();
+        let liar = Storage::new(liar, MIN_SIZE);
+        let (mut sends, mut receives) = (true, true);
+        let mut buffer = [0; 4096];
+        for ((at, lie), len) in lies.into_iter().zip(lens.into_iter().cycle()) {
+            if sends {
+                sends = !matches!(producer.push(&[&vec![1; len]]), Err(PushError::Broken(_)));
+            }
+            match at {
+                0..1024 => {
+                    let at = at * 4;
+                    liar.copy_in(at, &lie.to_ne_bytes());
+                }
+                1024..1056 => liar.head().store(lie, Ordering::Relaxed),
+                _ => liar.waiting().store(lie, Ordering::Relaxed),
+            }
+            // A ring of 4 KiB holds at most 64 records of 64 bytes; a liar can stretch that by as many as it forges.
+            for _ in 0..200 {
+                if !receives { break; }
+                match consumer.pop(&mut buffer) {
+                    Ok(Some(len)) => prop_assert!(len <= max_record(MIN_SIZE) as usize),
+                    Ok(None) => break,
+                    Err(_) => receives = false,
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn each_impossible_word_is_named() {
+    let (mut producer, fd) = create(MIN_SIZE).unwrap();
+    let mut consumer = open(&fd).unwrap();
+    let liar = Storage::new(
+        Mapping::new(&fd, CONTROL_BYTES + MIN_SIZE as usize).unwrap(),
+        MIN_SIZE,
+    );
+    let mut buffer = [0; 4096];
+    for word in [1, 64, VALID | (max_record(MIN_SIZE) + 1), u32::MAX] {
+        liar.header(0).store(word, Ordering::Relaxed);
+        assert_eq!(
+            consumer.pop(&mut buffer),
+            Err(RingError::Corrupt {
+                size: MIN_SIZE,
+                position: 0,
+                found: word
+            })
+        );
+    }
+    liar.header(0).store(VALID | 100, Ordering::Relaxed);
+    assert_eq!(
+        consumer.pop(&mut [0; 99]),
+        Err(RingError::TooLong {
+            len: 100,
+            position: 0,
+            buffer: 99
+        })
+    );
+
+    // The producer has written nothing, so no head but 0 is possible; it looks as soon as it runs out of space.
+    liar.head().store(64, Ordering::Relaxed);
+    let mut result = Ok(());
+    for _ in 0..100 {
+        result = result.and_then(|()| producer.push(&[&[0; 900]]));
+    }
+    assert_eq!(
+        result,
+        Err(PushError::Full),
+        "64 is possible after the first record"
+    );
+    liar.head().store(63, Ordering::Relaxed);
+    assert!(matches!(
+        producer.push(&[&[0; 900]]),
+        Err(PushError::Broken(RingError::Corrupt { found: 63, .. }))
+    ));
+    liar.head().store(1 << 20, Ordering::Relaxed);
+    assert!(matches!(
+        producer.push(&[&[0; 900]]),
+        Err(PushError::Broken(_))
+    ));
+    liar.head().store(0, Ordering::Relaxed);
+    assert!(
+        matches!(producer.push(&[&[0; 900]]), Err(PushError::Broken(_))),
+        "a head never goes back"
+    );
+}
+
+#[test]
+fn memfds_that_are_no_rings_are_refused() {
+    for len in [
+        0,
+        100,
+        CONTROL_BYTES,
+        CONTROL_BYTES + 2048,
+        CONTROL_BYTES + 5000,
+        CONTROL_BYTES + 2 * MAX_SIZE as usize,
+    ] {
+        let fd = memfd::create_sealed("no ring", len).unwrap();
+        assert_eq!(
+            open(&fd).unwrap_err().kind(),
+            io::ErrorKind::InvalidData,
+            "{len}"
+        );
+    }
+    let unsealed = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&unsealed, (CONTROL_BYTES + 4096) as u64).unwrap();
+    assert_eq!(
+        open(&unsealed).unwrap_err().kind(),
+        io::ErrorKind::PermissionDenied
+    );
+    for size in [0, 100, 5000, MAX_SIZE * 2] {
+        assert_eq!(
+            create(size).unwrap_err().kind(),
+            io::ErrorKind::InvalidInput
+        );
+    }
+}
+
+#[test]
+fn a_full_ring_wakes_its_producer_once_there_is_space() {
+    let (mut producer, mut consumer) = pair(MIN_SIZE);
+    let mut pushed = 0;
+    while producer.push(&[&[7; 300]]).is_ok() {
+        pushed += 1;
+    }
+    assert!(pushed >= 8);
+    let mut buffer = [0; 4096];
+    let mut popped = 0;
+    while !consumer.take_wake() {
+        assert_eq!(consumer.pop(&mut buffer), Ok(Some(300)));
+        popped += 1;
+    }
+    assert!(popped <= 4, "woken after {popped} of {pushed}");
+    producer.push(&[&[7; 300]]).unwrap();
+    assert!(!producer.is_nearly_empty());
+    while consumer.pop(&mut buffer).unwrap().is_some() {}
+    assert!(!consumer.take_wake(), "nobody waits any more");
+    assert!(producer.is_nearly_empty());
+}
