@@ -16,3 +16,5 @@ pub mod inline;
 pub mod layout;
 pub mod table;
 pub mod types;
+
+pub use table::{LoadError, Verbs};

@@ -2,7 +2,7 @@
 //!
 //! Numbers that come from C stay integers: a Rust enum would be undefined behaviour the moment a
 //! newer library sends a value we do not know.
-#![allow(non_camel_case_types)]
+#![allow(non_camel_case_types, non_snake_case)]
 // The signatures inside structures read as in C; `Self` among the other C names would not.
 #![allow(clippy::use_self)]
 

@@ -1,1 +1,0 @@
-//! What C programs get from `static inline` functions and no library exports.

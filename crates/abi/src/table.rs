@@ -1,1 +1,0 @@
-//! The exported functions as one table.

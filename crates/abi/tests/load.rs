@@ -1,0 +1,122 @@
+//! Loading the system's library: each case in a process of its own, because the environment and
+//! what the loader has already loaded belong to the whole process.
+#![cfg(all(target_os = "linux", target_env = "gnu"))]
+
+use std::path::Path;
+use std::process::Command;
+
+use adverb_abi::{LoadError, Verbs};
+
+/// Set in the process that does the loading.
+const CHILD: &str = "ADVERB_ABI_TEST_CHILD";
+const PATH: &str = "ADVERB_SYSTEM_LIBIBVERBS";
+
+/// Loads in a child process and returns what came of it.
+fn load(path: Option<&Path>) -> String {
+    let mut child = Command::new(std::env::current_exe().expect("this test has a path"));
+    child.args(["--exact", "child_reports_what_loading_gives", "--nocapture"]);
+    child.env(CHILD, "1").env_remove(PATH);
+    if let Some(path) = path {
+        child.env(PATH, path);
+    }
+    let output = child.output().expect("the test binary runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    // With one test thread the harness prints the test's name on the same line.
+    let (_, outcome) = text
+        .split_once("outcome ")
+        .expect("the child reports an outcome");
+    outcome.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn child_reports_what_loading_gives() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    match Verbs::load_system() {
+        Ok(Some(verbs)) => {
+            // SAFETY: the function takes a number and returns a static string.
+            let text = unsafe { std::ffi::CStr::from_ptr((verbs.wc_status_str)(0)) };
+            println!("outcome loaded: status 0 is {text:?}");
+        }
+        Ok(None) => println!("outcome none"),
+        Err(LoadError::Open { reason, .. }) => println!("outcome open: {reason}"),
+        Err(error @ LoadError::MissingSymbol { .. }) => println!("outcome missing: {error}"),
+    }
+}
+
+/// What loading a shared library of the given C source gives; `None` without a C compiler.
+fn load_compiled(source: &str) -> Option<String> {
+    let dir = tempfile::tempdir().expect("the temporary directory is writable");
+    let (c, so) = (dir.path().join("library.c"), dir.path().join("library.so"));
+    std::fs::write(&c, source).expect("the directory is ours");
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&so)
+        .arg(&c)
+        .status();
+    if !built.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no C compiler");
+        return None;
+    }
+    Some(load(Some(&so)))
+}
+
+#[test]
+fn an_empty_path_means_no_system_library() {
+    assert_eq!(load(Some(Path::new(""))), "none");
+}
+
+#[test]
+fn a_named_file_that_is_missing_is_an_error() {
+    let outcome = load(Some(Path::new("/nonexistent/libibverbs.so.1")));
+    assert!(
+        outcome.starts_with("open: /nonexistent/libibverbs.so.1"),
+        "{outcome}"
+    );
+}
+
+#[test]
+fn a_library_with_our_marker_is_not_hardware() {
+    if let Some(outcome) = load_compiled("int adverb_dropin_marker = 1;\n") {
+        assert_eq!(outcome, "none");
+    }
+}
+
+#[test]
+fn a_library_that_is_not_libibverbs_is_refused_by_its_first_missing_symbol() {
+    if let Some(outcome) = load_compiled("int something = 1;\n") {
+        assert!(outcome.starts_with("missing: "), "{outcome}");
+        assert!(
+            outcome.contains("ibv_get_device_list (version IBVERBS_1.1)"),
+            "{outcome}"
+        );
+    }
+}
+
+#[test]
+fn the_default_is_the_installed_library_or_nothing() {
+    let outcome = load(None);
+    if outcome == "none" {
+        eprintln!("skipped: no libibverbs.so.1 on this machine");
+        return;
+    }
+    assert_eq!(outcome, "loaded: status 0 is \"success\"");
+}
+
+#[test]
+fn every_symbol_is_listed_once_under_a_public_version_node() {
+    let mut names: Vec<_> = Verbs::SYMBOLS.iter().map(|(name, _)| name).collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+    for (name, version) in Verbs::SYMBOLS {
+        assert!(name.trim_start_matches('_').starts_with("ibv_"), "{name}");
+        let minor = version.strip_prefix("IBVERBS_1.").expect("a public node");
+        assert!(
+            minor.parse::<u32>().is_ok_and(|minor| minor <= 18),
+            "{version}"
+        );
+    }
+}
