@@ -1,1 +1,61 @@
-//! adverb-nic
+//! The software NIC: tables, locks, progress, timers and asynchronous events.
+//!
+//! This is the one place where protocol ([`adverb_engine`]), packets ([`adverb_link`]) and memory
+//! ([`adverb_mem`]) meet. It knows no C type; `adverb-provider` makes the verbs from it.
+//!
+//! | question | file |
+//! |---|---|
+//! | who makes progress, and when does who sleep | `driver.rs`, `thread.rs` |
+//! | which link does a packet take | `route.rs` |
+//! | what does the engine see of all this | `host.rs` |
+//! | what is shared by the contexts of a process | `nic.rs` |
+//! | how does the death of a peer show | `peers.rs` |
+//! | where is time read | `clock.rs`, nowhere else |
+
+mod ah;
+mod async_events;
+mod channel;
+mod clock;
+mod config;
+mod context;
+mod cq;
+mod device;
+mod driver;
+mod error;
+mod event_queue;
+mod fork;
+mod host;
+mod ledger;
+mod mr;
+mod nic;
+mod pd;
+mod peers;
+mod qp;
+mod qp_table;
+mod quota;
+mod random;
+mod route;
+mod srq;
+mod sync;
+mod thread;
+mod timers;
+
+pub use adverb_engine::{
+    Access, AttrMask, Av, Completion, FlushTarget, Instant, Key, KeyError, MAX_SGE, ModifyError, MwBind, PostError,
+    QpAttr, QpCaps, QpNum, QpState, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge, SrqAttr, UdAddress, WcFlags,
+    WcOpcode, WcStatus,
+};
+pub use adverb_wire::{Gid, Mtu, Transport, grh};
+pub use ah::{Ah, AhSpec};
+pub use async_events::{AsyncEvent, AsyncKind, Source};
+pub use channel::Channel;
+pub use config::{Config, Links};
+pub use context::Context;
+pub use cq::Cq;
+pub use clock::now;
+pub use device::{Device, Limits, PKEYS, PortInfo, devices};
+pub use error::NicError;
+pub use mr::Mr;
+pub use pd::Pd;
+pub use qp::{Qp, QpSpec};
+pub use srq::Srq;

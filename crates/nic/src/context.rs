@@ -1,0 +1,131 @@
+//! An opened device.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::{Arc, Mutex};
+
+use crate::async_events::{AsyncEvent, AsyncKind, Source};
+use crate::channel::Channel;
+use crate::cq::Cq;
+use crate::device::Device;
+use crate::error::NicError;
+use crate::ledger::Ledger;
+use crate::nic::Nic;
+use crate::pd::Pd;
+use crate::quota::Quotas;
+use crate::event_queue::EventQueue;
+use crate::sync::LockExt;
+
+/// An opened device (man ibv_open_device). The first one starts this process's NIC.
+pub struct Context {
+    nic: Arc<Nic>,
+    device: Arc<Device>,
+    events: EventQueue<AsyncEvent>,
+    ledgers: Mutex<HashMap<Source, Arc<Ledger>>>,
+    pub(crate) quotas: Quotas,
+}
+
+impl Context {
+    pub fn open(device: &Arc<Device>) -> Result<Arc<Self>, NicError> {
+        let nic = Nic::of_process()?;
+        let events = EventQueue::new().map_err(NicError::io("making the async event queue"))?;
+        Ok(Arc::new(Self {
+            nic,
+            device: Arc::clone(device),
+            events,
+            ledgers: Mutex::new(HashMap::new()),
+            quotas: Quotas::default(),
+        }))
+    }
+
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    pub fn async_fd(&self) -> RawFd {
+        self.events.fd().as_raw_fd()
+    }
+
+    pub fn alloc_pd(self: &Arc<Self>) -> Result<Arc<Pd>, NicError> {
+        self.usable()?;
+        Pd::new(self)
+    }
+
+    pub fn create_channel(self: &Arc<Self>) -> Result<Arc<Channel>, NicError> {
+        self.usable()?;
+        Channel::new(self)
+    }
+
+    /// `cqe` from 1 to the device's limit; `user` comes back in events.
+    pub fn create_cq(
+        self: &Arc<Self>,
+        cqe: u32,
+        channel: Option<&Arc<Channel>>,
+        vector: u32,
+        user: u64,
+    ) -> Result<Arc<Cq>, NicError> {
+        self.usable()?;
+        Cq::new(self, cqe, channel, vector, user)
+    }
+
+    /// The next asynchronous event; waits when the descriptor is in blocking mode.
+    ///
+    /// Errors: EAGAIN in non-blocking mode, EINTR when a signal came, EBADF after a fork.
+    pub fn next_async_event(&self) -> io::Result<AsyncEvent> {
+        loop {
+            if !self.nic.alive() {
+                return Err(io::Error::from_raw_os_error(libc::EBADF));
+            }
+            if let Some(event) = self.events.take() {
+                if let Some(ledger) = self.ledgers.acquire().get(&event.source) {
+                    ledger.delivered();
+                }
+                return Ok(event);
+            }
+            if self.events.nonblocking()? {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            // Threads that sleep here for ever are usual, so they do not drive: the NIC thread does.
+            let fd = self.events.fd();
+            let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+            rustix::event::poll(&mut fds, None)?;
+        }
+    }
+
+    /// Acknowledges one event got from here (man ibv_ack_async_event).
+    pub fn ack_async_event(&self, source: Source) {
+        if let Some(ledger) = self.ledgers.acquire().get(&source) {
+            ledger.acked(1);
+        }
+    }
+
+    pub(crate) fn nic(&self) -> &Arc<Nic> {
+        &self.nic
+    }
+
+    pub(crate) fn usable(&self) -> Result<(), NicError> {
+        if self.nic.alive() { Ok(()) } else { Err(NicError::Forked) }
+    }
+
+    pub(crate) fn raise(&self, kind: AsyncKind, source: Source) {
+        self.events.push(AsyncEvent { kind, source });
+    }
+
+    /// Starts counting the events of an object.
+    pub(crate) fn track(&self, source: Source) -> Arc<Ledger> {
+        let ledger = Arc::new(Ledger::default());
+        self.ledgers.acquire().insert(source, Arc::clone(&ledger));
+        ledger
+    }
+
+    /// Takes back the undelivered events of an object that goes away.
+    pub(crate) fn untrack(&self, source: Source) {
+        self.events.purge(|e| e.source == source);
+    }
+
+    /// Forgets an object after its last event was acknowledged.
+    pub(crate) fn forget(&self, source: Source) {
+        self.ledgers.acquire().remove(&source);
+    }
+}

@@ -1,0 +1,225 @@
+//! Completion queues and their notification.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use adverb_engine::{Completion, Cq as Queue, Push};
+
+use crate::async_events::{AsyncKind, Source};
+use crate::channel::Channel;
+use crate::context::Context;
+use crate::error::NicError;
+use crate::ledger::Ledger;
+use crate::nic::Nic;
+use crate::sync::LockExt;
+
+/// A completion queue (man ibv_create_cq).
+pub struct Cq {
+    pub(crate) cell: Arc<CqCell>,
+    channel: Option<Arc<Channel>>,
+    closed: AtomicBool,
+}
+
+/// The part that queue pairs and event queues keep alive.
+pub(crate) struct CqCell {
+    context: Arc<Context>,
+    me: Weak<Self>,
+    pub(crate) user: u64,
+    queue: Mutex<Queue>,
+    capacity: AtomicU32,
+    channel: Option<Arc<Channel>>,
+    pub(crate) completion_events: Ledger,
+    async_events: Arc<Ledger>,
+    pub(crate) users: AtomicU64,
+    /// Whether this CQ is counted among the armed ones.
+    armed: AtomicBool,
+    overrun: AtomicBool,
+}
+
+impl Cq {
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        cqe: u32,
+        channel: Option<&Arc<Channel>>,
+        vector: u32,
+        user: u64,
+    ) -> Result<Arc<Self>, NicError> {
+        let limits = context.device().limits();
+        if cqe == 0 || cqe > limits.max_cqe {
+            return Err(NicError::Invalid {
+                what: "cqe",
+                value: cqe.into(),
+                limit: limits.max_cqe.into(),
+            });
+        }
+        if vector >= limits.comp_vectors {
+            return Err(NicError::Invalid {
+                what: "comp_vector",
+                value: vector.into(),
+                limit: u64::from(limits.comp_vectors) - 1,
+            });
+        }
+        context.quotas.cqs.claim("CQ", limits.max_cq)?;
+        let mut queue = Queue::new(cqe as usize);
+        queue.set_strict(context.nic().config.strict_events);
+        if let Some(channel) = channel {
+            channel.cqs.fetch_add(1, Ordering::AcqRel);
+        }
+        let async_events = context.track(Source::Cq(user));
+        let cell = Arc::new_cyclic(|me| CqCell {
+            context: Arc::clone(context),
+            me: Weak::clone(me),
+            user,
+            queue: Mutex::new(queue),
+            capacity: AtomicU32::new(cqe),
+            channel: channel.cloned(),
+            completion_events: Ledger::default(),
+            async_events,
+            users: AtomicU64::new(0),
+            armed: AtomicBool::new(false),
+            overrun: AtomicBool::new(false),
+        });
+        Ok(Arc::new(Self { cell, channel: channel.cloned(), closed: AtomicBool::new(false) }))
+    }
+
+    /// How many completions it holds.
+    pub fn capacity(&self) -> u32 {
+        self.cell.capacity.load(Ordering::Relaxed)
+    }
+
+    /// Takes completions, oldest first. When there is none, drives the NIC once and looks again.
+    pub fn poll(&self, out: &mut [Completion]) -> Result<usize, NicError> {
+        let nic = self.nic();
+        if !nic.alive() {
+            return Err(NicError::Forked);
+        }
+        let n = self.cell.queue.acquire().poll(out);
+        if n > 0 {
+            return Ok(n);
+        }
+        nic.drive_for_user();
+        Ok(self.cell.queue.acquire().poll(out))
+    }
+
+    /// Arms the CQ for one event (architecture: "What stays true", wake-ups).
+    pub fn req_notify(&self, solicited_only: bool) -> Result<(), NicError> {
+        let nic = self.nic();
+        if !nic.alive() {
+            return Err(NicError::Forked);
+        }
+        // What has arrived belongs into the CQ before it is armed: cheaper than an event for it.
+        nic.drive_for_user();
+        let mut queue = self.cell.queue.acquire();
+        if queue.arm(solicited_only) {
+            self.cell.announce();
+        } else if self.cell.channel.is_some() && !self.cell.armed.swap(true, Ordering::Relaxed) {
+            nic.armed.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Acknowledges `n` events got from the channel.
+    pub fn ack_events(&self, n: u32) {
+        self.cell.completion_events.acked(n.into());
+    }
+
+    /// Changes the capacity; keeps what is queued, its order, and whether the CQ is armed.
+    pub fn resize(&self, cqe: u32) -> Result<(), NicError> {
+        let limit = self.cell.context.device().limits().max_cqe;
+        if cqe == 0 || cqe > limit {
+            return Err(NicError::Invalid { what: "cqe", value: cqe.into(), limit: limit.into() });
+        }
+        let mut queue = self.cell.queue.acquire();
+        let queued = queue.len();
+        queue.resize(cqe as usize).map_err(|_| NicError::Invalid {
+            what: "cqe (fewer than the completions queued now)",
+            value: cqe.into(),
+            limit: queued as u64,
+        })?;
+        self.cell.capacity.store(cqe, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Refuses while queue pairs use it; then waits until every delivered event is acknowledged,
+    /// and takes back those that were not delivered.
+    pub fn destroy(&self) -> Result<(), NicError> {
+        if !self.nic().alive() {
+            return Err(NicError::Forked);
+        }
+        match self.cell.users.load(Ordering::Acquire) {
+            0 => {}
+            count => return Err(NicError::Busy { what: "CQ", count }),
+        }
+        self.release();
+        self.cell.completion_events.wait_settled();
+        self.cell.async_events.wait_settled();
+        self.cell.context.forget(Source::Cq(self.cell.user));
+        Ok(())
+    }
+
+    fn release(&self) {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some(channel) = &self.channel {
+            channel.events.purge(|cq| Arc::ptr_eq(cq, &self.cell));
+            channel.cqs.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.cell.context.untrack(Source::Cq(self.cell.user));
+        self.cell.disarmed();
+        self.cell.context.quotas.cqs.release();
+    }
+
+    pub(crate) fn nic(&self) -> &Arc<Nic> {
+        self.cell.context.nic()
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        if self.nic().alive() {
+            self.release();
+        }
+    }
+}
+
+impl CqCell {
+    /// Adds a completion; false when the CQ has no room and has failed (semantics: CQ overrun).
+    pub(crate) fn push(&self, completion: &Completion) -> bool {
+        let pushed = {
+            let mut queue = self.queue.acquire();
+            let pushed = queue.push(completion);
+            if matches!(pushed, Push::Queued { fire: true }) {
+                // Under the lock: an event must be in the channel before its CQE can be polled
+                // and the CQ armed again, or the announcement would be counted for the wrong one.
+                self.announce();
+            }
+            pushed
+        };
+        match pushed {
+            Push::Queued { .. } => true,
+            Push::Overrun => {
+                if !self.overrun.swap(true, Ordering::Relaxed) {
+                    self.context.raise(AsyncKind::CqErr, Source::Cq(self.user));
+                }
+                false
+            }
+        }
+    }
+
+    fn announce(&self) {
+        self.disarmed();
+        if let Some(channel) = &self.channel {
+            // A CQ that is being dropped has nobody left to tell.
+            if let Some(me) = self.me.upgrade() {
+                channel.events.push(me);
+            }
+        }
+    }
+
+    fn disarmed(&self) {
+        if self.armed.swap(false, Ordering::Relaxed) {
+            self.context.nic().armed.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Progress: whoever calls, drives.
+//!
+//! A pass takes what the links hold, runs the queue pairs concerned, and sends what they have to
+//! say. Application threads make passes inside the verbs they call; the NIC thread makes them
+//! when nobody else does. No lock here is wider than one queue pair or one inbound queue.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use adverb_engine::{Dest, Instant, PacketMeta};
+use adverb_link::{Link, MAX_PACKET, Meta, SendError, qpn};
+use adverb_wire::{Packet, Transport};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+
+use crate::clock;
+use crate::nic::{Nic, wake};
+use crate::qp::{QpCell, State, Stuck};
+use crate::route::same_peer;
+use crate::sync::LockExt;
+
+/// Packets taken from one link before what they caused is sent: acknowledgements coalesce over a
+/// batch, and a peer that sends without end cannot keep its answers from going out.
+const BATCH: usize = 32;
+
+/// How often a pass looks for more, so that a flood does not keep an application thread for ever.
+const ROUNDS: usize = 8;
+
+thread_local! {
+    /// The packet under construction and the queue pairs to pump, kept from pass to pass.
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::default());
+}
+
+#[derive(Default)]
+struct Scratch {
+    packet: Vec<u8>,
+    dirty: Vec<Arc<QpCell>>,
+    due: Vec<u32>,
+}
+
+impl Nic {
+    /// A pass on behalf of an application thread, which thereby tells the NIC thread and the
+    /// peers that somebody is awake here.
+    pub(crate) fn drive_for_user(&self) -> bool {
+        let now = clock::now();
+        self.last_user_drive.store(now.as_nanos(), Ordering::Relaxed);
+        self.drive(now)
+    }
+
+    /// A pass. True when there was anything to do.
+    pub(crate) fn drive(&self, now: Instant) -> bool {
+        self.shm.place().page().note_drive(now.as_nanos());
+        SCRATCH.with_borrow_mut(|scratch| {
+            let Scratch { dirty, due, packet } = scratch;
+            let mut worked = false;
+            for _ in 0..ROUNDS {
+                let mut taken = self.take_inbound(now, dirty);
+                if self.timers.due(now) {
+                    self.take_timers(now, due, dirty);
+                    taken += 1;
+                }
+                if self.blocked_count.load(Ordering::Relaxed) > 0 {
+                    for cell in self.blocked.acquire().drain(..) {
+                        list(dirty, &cell);
+                    }
+                    self.blocked_count.store(0, Ordering::Relaxed);
+                }
+                let pumped = !dirty.is_empty();
+                for cell in dirty.drain(..) {
+                    cell.listed.store(false, Ordering::Release);
+                    let mut state = cell.state.acquire();
+                    self.pump_into(&cell, &mut state, now, packet);
+                }
+                if pumped {
+                    self.flush(now);
+                }
+                worked |= taken > 0;
+                // A pass that only retried blocked queue pairs would find them blocked again.
+                if taken == 0 && !self.loopback.has_inbound() {
+                    break;
+                }
+            }
+            worked
+        })
+    }
+
+    /// Sends what one queue pair has to say.
+    pub(crate) fn pump(&self, cell: &Arc<QpCell>, now: Instant) {
+        let mut state = cell.state.acquire();
+        self.pump_locked(cell, &mut state, now);
+        drop(state);
+        self.flush(now);
+    }
+
+    /// As [`Nic::pump`], without the flush.
+    pub(crate) fn pump_locked(&self, cell: &Arc<QpCell>, state: &mut State, now: Instant) {
+        SCRATCH.with_borrow_mut(|s| self.pump_into(cell, state, now, &mut s.packet));
+    }
+
+    fn pump_into(&self, cell: &Arc<QpCell>, state: &mut State, now: Instant, buf: &mut Vec<u8>) {
+        if state.destroyed {
+            return;
+        }
+        buf.resize(MAX_PACKET, 0);
+        if let Some(stuck) = state.stuck.take() {
+            match self.send(&stuck.way, &stuck.meta, &stuck.packet) {
+                Err(SendError::Full) => {
+                    state.stuck = Some(stuck);
+                    self.block(cell);
+                    self.register_timer(cell, state);
+                    return;
+                }
+                // Sent, or lost: retries answer for what is lost.
+                Ok(()) | Err(SendError::Unreachable) => {}
+            }
+        }
+        while let Some(tx) = state.machine.poll_transmit(now, &mut cell.view(), buf) {
+            let target = match tx.dest {
+                Dest::Connected => state.way.clone().zip(state.meta),
+                Dest::Datagram(to) => cell.datagram_way(state, &to),
+            };
+            let Some((way, meta)) = target else { continue };
+            let Some(packet) = buf.get(..tx.len) else { continue };
+            if self.send(&way, &meta, packet) == Err(SendError::Full) {
+                state.stuck = Some(Stuck { way, meta, packet: packet.to_vec() });
+                self.block(cell);
+                break;
+            }
+        }
+        cell.settle(state, now);
+        self.register_timer(cell, state);
+    }
+
+    fn block(&self, cell: &Arc<QpCell>) {
+        let mut blocked = self.blocked.acquire();
+        if !blocked.iter().any(|c| Arc::ptr_eq(c, cell)) {
+            blocked.push(Arc::clone(cell));
+        }
+        self.blocked_count.store(blocked.len(), Ordering::Relaxed);
+    }
+
+    fn register_timer(&self, cell: &QpCell, state: &mut State) {
+        if let Some(at) = state.machine.poll_timeout()
+            && state.registered.is_none_or(|r| at < r)
+        {
+            state.registered = Some(at);
+            self.timers.register(at, cell.number);
+        }
+    }
+
+    fn take_inbound(&self, now: Instant, dirty: &mut Vec<Arc<QpCell>>) -> usize {
+        let mut taken = 0;
+        let mut sink = |meta: &Meta, bytes: &[u8]| self.handle(now, meta, bytes, dirty);
+        taken += self.shm.receive(BATCH, &mut sink);
+        taken += self.loopback.receive(BATCH, &mut sink);
+        if self.udp_open.load(Ordering::Acquire) {
+            self.each_udp(|link| taken += link.receive(BATCH, &mut sink));
+        }
+        taken
+    }
+
+    fn handle(&self, now: Instant, meta: &Meta, bytes: &[u8], dirty: &mut Vec<Arc<QpCell>>) {
+        let count = |c: &std::sync::atomic::AtomicU64| {
+            c.fetch_add(1, Ordering::Relaxed);
+        };
+        let Ok(packet) = Packet::parse(bytes) else { return count(&self.counters.malformed) };
+        let number = packet.bth.dest_qp;
+        let Some(cell) = self.qps.get(number) else {
+            // The port is shared among the processes of a user: what is another's goes there.
+            if !self.hand_over(number, meta, bytes) {
+                count(&self.counters.no_such_qp);
+            }
+            return;
+        };
+        let mut state = cell.state.acquire();
+        if state.destroyed {
+            return count(&self.counters.no_such_qp);
+        }
+        if cell.transport != Transport::Ud {
+            let expected = state.meta.map(|m| m.dst);
+            if !expected.is_some_and(|ip| same_peer(cell.context.device(), meta.src, ip)) {
+                return count(&self.counters.wrong_peer);
+            }
+        }
+        let from = PacketMeta {
+            src: meta.src,
+            dst: meta.dst,
+            traffic_class: meta.traffic_class,
+            hop_limit: meta.hop_limit,
+        };
+        if state.machine.handle_packet(now, &from, &packet, &mut cell.view()).is_err() {
+            count(&self.counters.refused);
+        }
+        cell.settle(&mut state, now);
+        drop(state);
+        list(dirty, &cell);
+    }
+
+    fn hand_over(&self, number: u32, meta: &Meta, bytes: &[u8]) -> bool {
+        let slot = qpn::slot_of(number);
+        if slot == 0 || slot == self.qps.slot() {
+            return false;
+        }
+        let Some(route) = self.shm.route_cached(number) else { return false };
+        // A full ring loses the packet, as a full socket buffer would.
+        self.shm.send(&route, meta, bytes).is_ok()
+    }
+
+    fn take_timers(&self, now: Instant, due: &mut Vec<u32>, dirty: &mut Vec<Arc<QpCell>>) {
+        self.timers.take_due(now, due);
+        for number in due.drain(..) {
+            let Some(cell) = self.qps.get(number) else { continue };
+            let mut state = cell.state.acquire();
+            if state.destroyed {
+                continue;
+            }
+            if state.registered.is_some_and(|at| at <= now) {
+                state.registered = None;
+            }
+            if state.fails_at.is_some_and(|at| at <= now) {
+                state.fails_at = None;
+                state.machine.peer_lost(now, &mut cell.view());
+            }
+            if state.machine.poll_timeout().is_some_and(|at| at <= now) {
+                state.machine.handle_timeout(now, &mut cell.view());
+                // A link that stays full may belong to a peer that is gone.
+                if let Some(stuck) = &state.stuck {
+                    self.shm.probe_route(&stuck.way.route);
+                }
+            }
+            cell.settle(&mut state, now);
+            drop(state);
+            list(dirty, &cell);
+        }
+    }
+
+    /// Looks at what woke somebody: takes bells and ring hand-overs, notices deaths. Packets and
+    /// timers are found by the pass that follows.
+    pub(crate) fn service_wakeups(&self) {
+        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let Ok(n) = epoll::wait(&self.wakeups, &mut events, Some(&at_once)) else { return };
+        for event in events.iter().take(n) {
+            match event.data.u64() {
+                wake::BELL => self.shm.drain_bell(),
+                key if key >= wake::PEER => self.peer_died((key - wake::PEER) as u16),
+                _ => {}
+            }
+        }
+    }
+
+    /// Sleeps until `take` gives something, and drives meanwhile if no other thread does.
+    pub(crate) fn wait_driving<T>(
+        &self,
+        fd: BorrowedFd<'_>,
+        mut take: impl FnMut() -> Option<T>,
+    ) -> io::Result<T> {
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        let leads = !self.leader.swap(true, Ordering::SeqCst);
+        let result = loop {
+            if let Some(t) = take() {
+                break Ok(t);
+            }
+            let slept = if leads { self.sleep_as_leader(fd) } else { sleep_on(&[fd]) };
+            if let Err(e) = slept {
+                break Err(e);
+            }
+        };
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        if leads {
+            self.leader.store(false, Ordering::SeqCst);
+            // Somebody else must watch now: at once if others wait, soon otherwise.
+            if self.parked.load(Ordering::SeqCst) || self.waiters.load(Ordering::SeqCst) > 0 {
+                let _ = self.kick.signal(1);
+            }
+        }
+        result
+    }
+
+    fn sleep_as_leader(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.sleep_if_idle(|| sleep_on(&[fd, self.wakeups.as_fd()]))?;
+        Ok(())
+    }
+
+    /// Announces that this process sleeps, looks once more, sleeps, and drives what woke it.
+    /// True when the pass found work.
+    pub(crate) fn sleep_if_idle(
+        &self,
+        sleep: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<bool> {
+        let page = self.shm.place().page();
+        page.sleep_flag().announce_sleep();
+        let idle = !self.shm.has_inbound() && !self.loopback.has_inbound();
+        let slept = if idle && !self.timers.due(clock::now()) { sleep() } else { Ok(()) };
+        page.sleep_flag().announce_awake();
+        slept?;
+        self.service_wakeups();
+        Ok(self.drive(clock::now()))
+    }
+}
+
+fn list(dirty: &mut Vec<Arc<QpCell>>, cell: &Arc<QpCell>) {
+    if !cell.listed.swap(true, Ordering::AcqRel) {
+        dirty.push(Arc::clone(cell));
+    }
+}
+
+/// Sleeps until one of at most two descriptors is readable. A signal ends it with EINTR.
+fn sleep_on(fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    match fds {
+        [one] => poll(&mut [PollFd::from_borrowed_fd(*one, PollFlags::IN)], None)?,
+        [one, two, ..] => {
+            let mut both = [*one, *two].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            poll(&mut both, None)?
+        }
+        [] => 0,
+    };
+    Ok(())
+}

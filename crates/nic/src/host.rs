@@ -1,0 +1,83 @@
+//! What the engine sees of the NIC while it works on one queue pair.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use adverb_engine::{Completion, Host, Key, KeyError, MemAccess, PdId, QpEvent, QpNum, RecvWqe, Side};
+use adverb_mem::Region;
+
+use crate::async_events::Source;
+use crate::nic::Nic;
+use crate::qp::QpCell;
+
+pub(crate) struct View<'a> {
+    pub(crate) nic: &'a Nic,
+    pub(crate) qp: &'a QpCell,
+}
+
+impl View<'_> {
+    /// Runs `f` on the memory behind a key. The table stays locked for reading meanwhile, which
+    /// is what makes `dereg` wait for copies under way.
+    fn with<R>(
+        &self,
+        a: &MemAccess,
+        f: impl FnOnce(&Region, u64) -> Option<R>,
+    ) -> Result<R, KeyError> {
+        let keys = self.nic.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let (region, offset) = keys.resolve(a)?;
+        // The table has checked the range against the registration, so a region that refuses it
+        // would be a contradiction; saying "range" is still better than a panic.
+        f(region, offset).ok_or(KeyError::Range {
+            key: a.key.0,
+            va: a.va,
+            len: a.len,
+            start: a.va.wrapping_sub(offset),
+            size: region.len(),
+        })
+    }
+}
+
+impl Host for View<'_> {
+    fn check(&mut self, a: &MemAccess) -> Result<(), KeyError> {
+        self.with(a, |_, _| Some(()))
+    }
+
+    fn write(&mut self, a: &MemAccess, data: &[u8]) -> Result<(), KeyError> {
+        self.with(a, |region, offset| region.write(offset, data).ok())
+    }
+
+    fn read(&mut self, a: &MemAccess, out: &mut [u8]) -> Result<(), KeyError> {
+        self.with(a, |region, offset| region.read(offset, out).ok())
+    }
+
+    fn compare_swap(&mut self, a: &MemAccess, compare: u64, swap: u64) -> Result<u64, KeyError> {
+        self.with(a, |region, offset| region.compare_swap(offset, compare, swap).ok())
+    }
+
+    fn fetch_add(&mut self, a: &MemAccess, add: u64) -> Result<u64, KeyError> {
+        self.with(a, |region, offset| region.fetch_add(offset, add).ok())
+    }
+
+    fn invalidate(&mut self, key: Key, pd: PdId, qp: QpNum) -> Result<(), KeyError> {
+        self.nic.keys.write().unwrap_or_else(PoisonError::into_inner).invalidate(key, pd, qp)
+    }
+
+    fn take_srq(&mut self, into: &mut RecvWqe) -> bool {
+        self.qp.srq.as_ref().is_some_and(|srq| srq.take(into))
+    }
+
+    fn complete(&mut self, queue: Side, c: &Completion) {
+        let cq = match queue {
+            Side::Send => &self.qp.send_cq,
+            Side::Recv => &self.qp.recv_cq,
+        };
+        if !cq.push(c) {
+            // Handled once the engine call is over: this queue pair is inside it.
+            self.qp.cq_failed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn event(&mut self, e: QpEvent) {
+        self.qp.context.raise(e.into(), Source::Qp(self.qp.user));
+    }
+}

@@ -1,0 +1,219 @@
+//! The software NIC of this process: what all of its contexts share.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use adverb_engine::{KeyTable, PdId};
+use adverb_link::{Loopback, Place, ShmLink, UdpLink};
+use adverb_mem::{EventFd, Region};
+use rustix::event::epoll;
+
+use crate::config::Config;
+use crate::device::Device;
+use crate::error::NicError;
+use crate::peers::Peers;
+use crate::qp::QpCell;
+use crate::qp_table::QpTable;
+use crate::sync::LockExt;
+use crate::timers::Timers;
+use crate::{fork, random, thread};
+
+pub(crate) struct Nic {
+    generation: u64,
+    pub(crate) config: Config,
+    pub(crate) keys: RwLock<KeyTable<Region>>,
+    pub(crate) qps: QpTable,
+    pub(crate) timers: Timers,
+    pub(crate) loopback: Loopback,
+    pub(crate) shm: ShmLink,
+    /// UDP links by device; opened when a queue pair first needs one.
+    pub(crate) udp: RwLock<Vec<(u32, Arc<UdpLink>)>>,
+    pub(crate) udp_open: AtomicBool,
+    /// Queue pairs that wait for room on their link.
+    pub(crate) blocked: Mutex<Vec<Arc<QpCell>>>,
+    pub(crate) blocked_count: AtomicUsize,
+    pub(crate) peers: Peers,
+    /// When an application thread last drove, in nanoseconds.
+    pub(crate) last_user_drive: AtomicU64,
+    /// CQs that are armed and have a channel: somebody may be asleep for them.
+    pub(crate) armed: AtomicU64,
+    /// An application thread sleeps on everything the NIC waits for, in place of the NIC thread.
+    pub(crate) leader: AtomicBool,
+    /// Application threads inside `Channel::next_event`, the leader included.
+    pub(crate) waiters: AtomicU32,
+    /// The NIC thread sleeps until it is kicked.
+    pub(crate) parked: AtomicBool,
+    pub(crate) kick: EventFd,
+    /// Everything that can wake the NIC: the bell, the timer, sockets, the deaths of peers.
+    pub(crate) wakeups: OwnedFd,
+    next_pd: AtomicU32,
+    pub(crate) counters: Counters,
+}
+
+/// Packets that had no effect, by reason.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) malformed: AtomicU64,
+    pub(crate) no_such_qp: AtomicU64,
+    pub(crate) wrong_peer: AtomicU64,
+    pub(crate) refused: AtomicU64,
+}
+
+/// Keys of `wakeups`.
+pub(crate) mod wake {
+    pub(crate) const BELL: u64 = 1;
+    pub(crate) const TIMER: u64 = 2;
+    pub(crate) const UDP: u64 = 3;
+    /// Plus the slot of the peer.
+    pub(crate) const PEER: u64 = 1 << 32;
+}
+
+static CURRENT: Mutex<Option<Arc<Nic>>> = Mutex::new(None);
+
+impl Nic {
+    /// The NIC of this process; made at the first call, and made anew in a forked child.
+    pub(crate) fn of_process() -> Result<Arc<Self>, NicError> {
+        let mut current = CURRENT.acquire();
+        let generation = fork::generation();
+        if let Some(nic) = current.as_ref() {
+            if nic.generation == generation {
+                return Ok(Arc::clone(nic));
+            }
+            // The parent's NIC: dropping it here could wait for locks whose holders do not exist
+            // in this process.
+            std::mem::forget(current.take());
+        }
+        let nic = Arc::new(Self::start(generation)?);
+        thread::start(&nic)?;
+        *current = Some(Arc::clone(&nic));
+        Ok(nic)
+    }
+
+    fn start(generation: u64) -> Result<Self, NicError> {
+        let config = Config::from_env()?;
+        let place = join_host(&config)?;
+        fork::guard_life_lock(place.lock_fd().as_raw_fd());
+        let timers = Timers::new().map_err(NicError::io("making the timer"))?;
+        let wakeups = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|e| NicError::Io { what: "making the epoll set", source: e.into() })?;
+        let watch = |fd: &dyn std::os::fd::AsFd, key| {
+            epoll::add(&wakeups, fd.as_fd(), epoll::EventData::new_u64(key), epoll::EventFlags::IN)
+                .map_err(|e| NicError::Io { what: "filling the epoll set", source: e.into() })
+        };
+        watch(&place.bell_fd(), wake::BELL)?;
+        watch(&timers.fd(), wake::TIMER)?;
+        Ok(Self {
+            generation,
+            qps: QpTable::new(place.slot(), random::seed()),
+            shm: ShmLink::new(place),
+            config,
+            keys: RwLock::new(KeyTable::new(KEY_LIMIT, random::seed())),
+            timers,
+            loopback: Loopback::default(),
+            udp: RwLock::new(Vec::new()),
+            udp_open: AtomicBool::new(false),
+            blocked: Mutex::new(Vec::new()),
+            blocked_count: AtomicUsize::new(0),
+            peers: Peers::default(),
+            last_user_drive: AtomicU64::new(0),
+            armed: AtomicU64::new(0),
+            leader: AtomicBool::new(false),
+            waiters: AtomicU32::new(0),
+            parked: AtomicBool::new(false),
+            kick: EventFd::semaphore().map_err(NicError::io("making an eventfd"))?,
+            wakeups,
+            next_pd: AtomicU32::new(1),
+            counters: Counters::default(),
+        })
+    }
+
+    /// False in a forked child, for everything it inherited.
+    pub(crate) fn alive(&self) -> bool {
+        self.generation == fork::generation()
+    }
+
+    pub(crate) fn new_pd_id(&self) -> PdId {
+        PdId(self.next_pd.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Opens the sockets of a device, once.
+    pub(crate) fn open_udp(&self, device: &Device) -> Result<Arc<UdpLink>, NicError> {
+        let mut links = self.udp.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, link)) = links.iter().find(|(index, _)| *index == device.index) {
+            return Ok(Arc::clone(link));
+        }
+        let link = UdpLink::bind(&device.addresses, self.config.udp_port).map_err(|e| {
+            if e.kind() == std::io::ErrorKind::AddrInUse {
+                NicError::PortTaken(e.to_string())
+            } else {
+                NicError::Io { what: "opening the RoCE sockets", source: e }
+            }
+        })?;
+        let link = Arc::new(link);
+        for fd in link.fds() {
+            epoll::add(
+                &self.wakeups,
+                fd,
+                epoll::EventData::new_u64(wake::UDP),
+                epoll::EventFlags::IN,
+            )
+            .map_err(|e| NicError::Io { what: "watching the RoCE sockets", source: e.into() })?;
+        }
+        links.push((device.index, Arc::clone(&link)));
+        self.udp_open.store(true, Ordering::Release);
+        Ok(link)
+    }
+}
+
+/// Regions and windows together, over all contexts of the process.
+const KEY_LIMIT: usize = 1 << 20;
+
+/// Finds a private directory that works and claims a slot in it.
+fn join_host(config: &Config) -> Result<Place, NicError> {
+    let mut last = None;
+    for base in candidates() {
+        match private_directory(&base, config.udp_port).and_then(|dir| Place::join(&dir)) {
+            Ok(place) => return Ok(place),
+            Err(e) => last = Some(e),
+        }
+    }
+    Err(NicError::Io {
+        what: "joining the other processes of this user (tried /dev/shm, XDG_RUNTIME_DIR, /tmp)",
+        source: last.unwrap_or_else(|| std::io::ErrorKind::NotFound.into()),
+    })
+}
+
+fn candidates() -> Vec<PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    [Some(PathBuf::from("/dev/shm")), runtime, Some(PathBuf::from("/tmp"))]
+        .into_iter()
+        .flatten()
+        .filter(|p| p.is_dir())
+        .collect()
+}
+
+/// `<base>/adverb-<uid>/<network namespace>-<port>`, readable by this user only. Whoever could put
+/// a directory of his own there would see all our packets, so an unexpected owner is an error.
+fn private_directory(base: &std::path::Path, port: u16) -> std::io::Result<PathBuf> {
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+    let uid = rustix::process::geteuid().as_raw();
+    let home = base.join(format!("adverb-{uid}"));
+    let namespace = std::fs::metadata("/proc/self/ns/net").map_or(0, |m| m.ino());
+    let dir = home.join(format!("{namespace}-{port}"));
+    for d in [&home, &dir] {
+        match std::fs::DirBuilder::new().mode(0o700).create(d) {
+            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(e),
+            _ => {}
+        }
+        let meta = std::fs::symlink_metadata(d)?;
+        if !meta.is_dir() || meta.uid() != uid || meta.mode() & 0o077 != 0 {
+            return Err(std::io::Error::new(
+                std::io::ErrorKind::PermissionDenied,
+                format!("{} is not a private directory of this user", d.display()),
+            ));
+        }
+    }
+    Ok(dir)
+}

@@ -1,0 +1,137 @@
+//! Shared receive queues.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use adverb_engine::{PdId, PostError, RecvWqe, RecvWr, Srq as Queue, SrqAttr};
+
+use crate::async_events::{AsyncKind, Source};
+use crate::context::Context;
+use crate::error::NicError;
+use crate::ledger::Ledger;
+use crate::pd::PdUse;
+use crate::sync::LockExt;
+
+/// A shared receive queue (man ibv_create_srq).
+pub struct Srq {
+    pub(crate) cell: Arc<SrqCell>,
+    closed: AtomicBool,
+}
+
+pub(crate) struct SrqCell {
+    context: Arc<Context>,
+    user: u64,
+    queue: Mutex<Queue>,
+    pub(crate) pd: PdUse,
+    pub(crate) users: AtomicU64,
+    async_events: Arc<Ledger>,
+}
+
+impl Srq {
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        pd: PdUse,
+        max_wr: u32,
+        max_sge: u32,
+        user: u64,
+    ) -> Result<Arc<Self>, NicError> {
+        let limits = context.device().limits();
+        if max_wr == 0 || max_wr > limits.max_srq_wr {
+            return Err(NicError::Invalid {
+                what: "srq max_wr",
+                value: max_wr.into(),
+                limit: limits.max_srq_wr.into(),
+            });
+        }
+        if max_sge > limits.max_srq_sge {
+            return Err(NicError::Invalid {
+                what: "srq max_sge",
+                value: max_sge.into(),
+                limit: limits.max_srq_sge.into(),
+            });
+        }
+        context.quotas.srqs.claim("SRQ", limits.max_srq)?;
+        let cell = Arc::new(SrqCell {
+            context: Arc::clone(context),
+            user,
+            queue: Mutex::new(Queue::new(max_wr, max_sge)),
+            pd,
+            users: AtomicU64::new(0),
+            async_events: context.track(Source::Srq(user)),
+        });
+        Ok(Arc::new(Self { cell, closed: AtomicBool::new(false) }))
+    }
+
+    pub fn post(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        self.cell.queue.acquire().post(wr)
+    }
+
+    /// Changes the capacity, and arms the limit event. Nothing changes on an error.
+    pub fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), NicError> {
+        self.cell.context.usable()?;
+        let most = self.cell.context.device().limits().max_srq_wr;
+        if let Some(wr) = max_wr
+            && (wr == 0 || wr > most)
+        {
+            return Err(NicError::Invalid { what: "srq max_wr", value: wr.into(), limit: most.into() });
+        }
+        let mut queue = self.cell.queue.acquire();
+        let size = max_wr.unwrap_or_else(|| queue.attrs().max_wr);
+        queue.modify(max_wr, limit).map_err(|_| NicError::Invalid {
+            what: "srq max_wr or srq_limit (against what is posted)",
+            value: limit.unwrap_or(size).into(),
+            limit: size.into(),
+        })
+    }
+
+    pub fn attrs(&self) -> SrqAttr {
+        self.cell.queue.acquire().attrs()
+    }
+
+    /// Refuses while queue pairs use it, then waits for its events to be acknowledged.
+    pub fn destroy(&self) -> Result<(), NicError> {
+        self.cell.context.usable()?;
+        match self.cell.users.load(Ordering::Acquire) {
+            0 => {}
+            count => return Err(NicError::Busy { what: "SRQ", count }),
+        }
+        self.release();
+        self.cell.async_events.wait_settled();
+        self.cell.context.forget(Source::Srq(self.cell.user));
+        Ok(())
+    }
+
+    fn release(&self) {
+        if !self.closed.swap(true, Ordering::AcqRel) {
+            self.cell.context.untrack(Source::Srq(self.cell.user));
+            self.cell.context.quotas.srqs.release();
+        }
+    }
+}
+
+impl Drop for Srq {
+    fn drop(&mut self) {
+        if self.cell.context.nic().alive() {
+            self.release();
+        }
+    }
+}
+
+impl SrqCell {
+    pub(crate) fn pd_id(&self) -> PdId {
+        self.pd.id
+    }
+
+    /// Takes the oldest entry for a queue pair; announces the limit when this crossed it.
+    pub(crate) fn take(&self, into: &mut RecvWqe) -> bool {
+        match self.queue.acquire().take(into) {
+            None => false,
+            Some(limit_reached) => {
+                if limit_reached {
+                    self.context.raise(AsyncKind::SrqLimitReached, Source::Srq(self.user));
+                }
+                true
+            }
+        }
+    }
+}

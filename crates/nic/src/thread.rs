@@ -1,0 +1,136 @@
+//! The NIC thread: progress while nobody drives.
+//!
+//! It is in one of three moods. *Watching*: nobody else is awake, so it sleeps on everything that
+//! can wake the NIC. *Ticking*: the application drives, so it only looks from time to time
+//! whether that is still true; peers ring the bell when they find that it is not. *Parked*: an
+//! application thread sleeps on the NIC's wake-ups itself and has done so for a while.
+//! It never spins.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::clock;
+use crate::error::NicError;
+use crate::nic::Nic;
+
+/// How often a ticking thread looks. A peer's bell comes through at once, so this bounds only
+/// what comes without one: packets from sockets, and a bell that a dying peer did not ring.
+const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+
+/// An application that drove this long ago is still driving.
+const RECENT_NS: u64 = 50_000;
+
+/// Ticks without anything happening after which the thread leaves the field to the leader.
+const TICKS_BEFORE_PARKING: u32 = 20;
+
+/// Starts the thread. It lives as long as the process.
+pub(crate) fn start(nic: &Arc<Nic>) -> Result<(), NicError> {
+    let nic = Arc::clone(nic);
+    // The application's signals are for the application's threads: the new thread inherits the
+    // mask that holds while it is made.
+    let old = block_signals();
+    let spawned = std::thread::Builder::new()
+        .name("adverb-nic".to_owned())
+        .stack_size(256 * 1024)
+        .spawn(move || run(&nic));
+    restore_signals(&old);
+    spawned.map_err(NicError::io("starting the NIC thread"))?;
+    Ok(())
+}
+
+fn run(nic: &Nic) {
+    let mut quiet_ticks = 0;
+    let mut found_work = false;
+    loop {
+        let before = nic.last_user_drive.load(Ordering::Relaxed);
+        if nic.leader.load(Ordering::SeqCst) {
+            if quiet_ticks >= TICKS_BEFORE_PARKING {
+                park(nic);
+                quiet_ticks = 0;
+            } else {
+                wait_for_kick(nic, Some(&TICK));
+                let moved = nic.last_user_drive.load(Ordering::Relaxed) != before;
+                quiet_ticks = if moved { 0 } else { quiet_ticks + 1 };
+            }
+            found_work = false;
+            continue;
+        }
+        quiet_ticks = 0;
+        let since = clock::now().as_nanos().saturating_sub(before);
+        let someone_sleeps = nic.armed.load(Ordering::Relaxed) > 0;
+        if since < RECENT_NS && !someone_sleeps && !found_work {
+            tick(nic);
+            continue;
+        }
+        // Whoever finds work here keeps watching: then the application waits in a way that does
+        // not drive, for instance by looking at its memory.
+        found_work = nic.sleep_if_idle(|| wait(nic)).unwrap_or(false);
+        let after = nic.last_user_drive.load(Ordering::Relaxed);
+        if !found_work && after == before {
+            // Woken for nothing (a kick): look at the world again before sleeping.
+            continue;
+        }
+    }
+}
+
+/// Sleeps on everything.
+fn wait(nic: &Nic) -> std::io::Result<()> {
+    let mut fds = [
+        PollFd::new(&nic.kick, PollFlags::IN),
+        PollFd::new(&nic.wakeups, PollFlags::IN),
+    ];
+    poll(&mut fds, None)?;
+    take_kick(nic);
+    Ok(())
+}
+
+/// Leaves the NIC to the application for a tick, or until a peer rings.
+fn tick(nic: &Nic) {
+    let bell = nic.shm.place().bell_fd();
+    let mut fds = [PollFd::new(&nic.kick, PollFlags::IN), PollFd::from_borrowed_fd(bell, PollFlags::IN)];
+    let rung = poll(&mut fds, Some(&TICK)).is_ok_and(|n| n > 0);
+    take_kick(nic);
+    nic.service_wakeups();
+    if rung {
+        nic.drive(clock::now());
+    }
+}
+
+fn park(nic: &Nic) {
+    nic.parked.store(true, Ordering::SeqCst);
+    // The leader may have gone between our look and the store; then nobody would kick us.
+    if nic.leader.load(Ordering::SeqCst) {
+        wait_for_kick(nic, None);
+    }
+    nic.parked.store(false, Ordering::SeqCst);
+}
+
+fn wait_for_kick(nic: &Nic, timeout: Option<&Timespec>) {
+    let mut fds = [PollFd::from_borrowed_fd(nic.kick.as_fd(), PollFlags::IN)];
+    let _ = poll(&mut fds, timeout);
+    take_kick(nic);
+}
+
+fn take_kick(nic: &Nic) {
+    while nic.kick.try_take().unwrap_or(false) {}
+}
+
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: both sets are local and of the right type; sigfillset and pthread_sigmask only
+    // write through the pointers they are given.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut old: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old);
+        old
+    }
+}
+
+fn restore_signals(old: &libc::sigset_t) {
+    // SAFETY: `old` is a valid set that pthread_sigmask gave.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old, std::ptr::null_mut()) };
+}
