@@ -1,1 +1,64 @@
-fn main() {}
+//! `cargo xtask`: everything that is done to this repository by a machine.
+//!
+//! `test` is the gate and runs all the others; each of them can be run alone. This crate depends on none of ours, so
+//! that it can judge them, and on nothing that takes long to build.
+#![forbid(unsafe_code)]
+
+mod apt;
+mod args;
+mod clients;
+mod ctests;
+mod dist;
+mod kill;
+mod process;
+mod soak;
+mod stacks;
+mod step;
+mod tally;
+mod test;
+mod tidy;
+mod tree;
+
+use std::process::ExitCode;
+
+use args::Args;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  test                       all set-up and all tests; what CI runs
+  tidy                       arrows between crates, forbidden unsafe, exported symbols
+  dist [--out DIR]           an installable prefix: bin/adverb, lib/adverb/*.so*   (default target/dist)
+  clients [WORD..]           unmodified verbs programs against the release build; only rows that contain each WORD
+          [--links A,B]        on these links only: shm, udp
+          [--list]             print the rows, run nothing
+  ctests [WORD..]            the C programs of tests/c, through `adverb run`
+  kill [--count N]           kill -9 one side of a running pair N times (default 20)
+       [--seed N]              repeat the moments of an earlier run
+  soak [--runs N] [WORD..]   each client that sleeps on events, N times on each link (default 100)
+";
+
+fn main() -> ExitCode {
+    let mut args = Args::from_env();
+    let outcome = match args.command().as_deref() {
+        Some("test") => args.finish().and_then(|()| test::run()),
+        Some("tidy") => args.finish().and_then(|()| tidy::run()),
+        Some("dist") => dist::command(args),
+        Some("clients") => clients::command(args),
+        Some("ctests") => ctests::command(args),
+        Some("kill") => kill::command(args),
+        Some("soak") => soak::command(args),
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

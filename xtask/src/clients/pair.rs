@@ -1,0 +1,285 @@
+//! Runs one row of the matrix: starts the processes, bounds them, and judges what they printed.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::matrix::{Proof, Row, Shape};
+use crate::process::{self, Job, tail};
+use crate::stacks;
+use crate::tally::Outcome;
+use crate::tree::Release;
+
+/// No row takes a tenth of this when it is well; only a hang gets here.
+const BOUND: Duration = Duration::from_secs(60);
+/// How long a server may take until it listens on its TCP port.
+const LISTEN_BOUND: Duration = Duration::from_secs(15);
+/// How long the other side gets after one side has failed.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// TCP ports for the programs' own out-of-band exchange: below the range the kernel picks from, each used once.
+pub(crate) struct Ports {
+    next: u16,
+}
+
+impl Ports {
+    pub(crate) fn new() -> Self {
+        // Two xtasks at once should not meet.
+        let spread = u16::try_from(std::process::id() % 10_000).expect("below 10000");
+        Self {
+            next: 20_000 + spread,
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> u16 {
+        loop {
+            let port = self.next;
+            self.next = if port >= 31_999 { 20_000 } else { port + 1 };
+            if !is_listening(port) {
+                return port;
+            }
+        }
+    }
+}
+
+/// Looks into the kernel's table instead of connecting, because a connection would be taken for the client's.
+fn is_listening(port: u16) -> bool {
+    let wanted = format!(":{port:04X}");
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+        fs::read_to_string(table)
+            .unwrap_or_default()
+            .lines()
+            .any(|line| {
+                let mut fields = line.split_whitespace().skip(1);
+                let local = fields.next().unwrap_or_default();
+                let state = fields.nth(1).unwrap_or_default();
+                local.ends_with(&wanted) && state == "0A"
+            })
+    })
+}
+
+/// `adverb run --links LINK -- PROGRAM`.
+pub(crate) fn under_adverb(release: &Release, link: &str, program: &str) -> Command {
+    let mut command = process::command(&release.adverb);
+    command.args(["run", "--links", link, "--", program]);
+    command
+}
+
+/// Waits until the server listens; an error text when it ended or never did.
+pub(crate) fn wait_for_listener(server: &mut Job, port: u16) -> Result<Option<String>> {
+    let until = Instant::now() + LISTEN_BOUND;
+    while !is_listening(port) {
+        if let Some(status) = server.poll()? {
+            return Ok(Some(format!(
+                "the server ended before it listened: {status}\n{}",
+                tail(&server.output(), 20)
+            )));
+        }
+        if Instant::now() > until {
+            return Ok(Some(format!(
+                "the server never listened on TCP port {port}\n{}",
+                hang_report(server)
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(None)
+}
+
+/// Output and stacks of a program that does not end.
+pub(crate) fn hang_report(job: &Job) -> String {
+    format!(
+        "{}\n{}",
+        tail(&job.output(), 12),
+        stacks::of_group(job.group())
+    )
+}
+
+pub(crate) fn run_row(
+    release: &Release,
+    row: &Row,
+    link: &str,
+    logs: &Path,
+    ports: &mut Ports,
+) -> Result<Outcome> {
+    match &row.shape {
+        Shape::Pair(proof) => run_pair(release, row, proof, link, logs, ports),
+        Shape::Alone => run_alone(release, row, link, logs),
+        Shape::Watcher(word) => run_watcher(release, row, word, link, logs),
+    }
+}
+
+fn run_pair(
+    release: &Release,
+    row: &Row,
+    proof: &Proof,
+    link: &str,
+    logs: &Path,
+    ports: &mut Ports,
+) -> Result<Outcome> {
+    let port = ports.take();
+    let side = |name: &str, peer: &[&str]| {
+        let mut command = under_adverb(release, link, row.program);
+        command
+            .args(&row.args)
+            .args(["-p", &port.to_string()])
+            .args(peer);
+        Job::start(&mut command, Some(&logs.join(format!("{port}-{name}.log"))))
+    };
+    let mut server = side("server", &[])?;
+    if let Some(why) = wait_for_listener(&mut server, port)? {
+        return Ok(Outcome::Failed(why));
+    }
+    let mut client = side("client", &["127.0.0.1"])?;
+
+    let mut until = Instant::now() + BOUND;
+    let (served, asked) = loop {
+        let ends = (server.poll()?, client.poll()?);
+        if let (Some(served), Some(asked)) = ends {
+            break (served, asked);
+        }
+        let failed = |end: Option<ExitStatus>| end.is_some_and(|status| !status.success());
+        if failed(ends.0) || failed(ends.1) {
+            until = until.min(Instant::now() + GRACE);
+        }
+        if Instant::now() > until {
+            return Ok(Outcome::Failed(report_hang(&mut server, &mut client)?));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    let (server_says, client_says) = (server.output(), client.output());
+    let verdict = if served.success() && asked.success() {
+        judge(proof, &server_says, &client_says)
+    } else {
+        Some(format!("server: {served}, client: {asked}"))
+    };
+    Ok(match verdict {
+        None => Outcome::Passed,
+        Some(why) => Outcome::Failed(format!(
+            "{why}\n-- server said:\n{}\n-- client said:\n{}",
+            tail(&server_says, 25),
+            tail(&client_says, 25)
+        )),
+    })
+}
+
+fn report_hang(server: &mut Job, client: &mut Job) -> Result<String> {
+    let mut text = String::from("did not end");
+    for (name, job) in [("server", server), ("client", client)] {
+        match job.poll()? {
+            Some(status) => text.push_str(&format!(
+                "\n-- {name}: {status}\n{}",
+                tail(&job.output(), 25)
+            )),
+            None => text.push_str(&format!("\n-- {name} hangs:\n{}", hang_report(job))),
+        }
+    }
+    Ok(text)
+}
+
+/// What is wrong with the output of two programs that both said they succeeded.
+fn judge(proof: &Proof, server: &str, client: &str) -> Option<String> {
+    match proof {
+        Proof::PingPong => {
+            [("server", server), ("client", client)]
+                .iter()
+                .find_map(|(name, text)| {
+                    if text.contains("invalid data") {
+                        Some(format!("the {name} found wrong content"))
+                    } else if !text.contains("iters in") {
+                        Some(format!("the {name} did not say how long it took"))
+                    } else {
+                        None
+                    }
+                })
+        }
+        Proof::Results(wanted) => {
+            let found = results(client);
+            (found != *wanted).then(|| format!("{found} lines of results instead of {wanted}"))
+        }
+    }
+}
+
+/// Counts the lines below perftest's headings `#bytes …` that start with a number.
+fn results(text: &str) -> usize {
+    text.lines()
+        .skip_while(|line| !line.trim_start().starts_with("#bytes"))
+        .filter(|line| {
+            line.split_whitespace()
+                .next()
+                .is_some_and(|word| word.parse::<u64>().is_ok())
+        })
+        .count()
+}
+
+fn run_alone(release: &Release, row: &Row, link: &str, logs: &Path) -> Result<Outcome> {
+    let errors = logs.join(format!("{}-stderr.log", row.program));
+    let mut command = under_adverb(release, link, "sh");
+    // stderr goes to a file of its own: what a program warns of there is a failure even when it succeeds.
+    command
+        .args(["-c", "exec \"$@\" 2>\"$0\""])
+        .arg(&errors)
+        .arg(row.program)
+        .args(&row.args);
+    let mut job = Job::start(
+        &mut command,
+        Some(&logs.join(format!("{}.log", row.program))),
+    )?;
+    let Some(status) = job.wait_until(Instant::now() + BOUND)? else {
+        return Ok(Outcome::Failed(format!(
+            "did not end\n{}",
+            hang_report(&job)
+        )));
+    };
+    let output = job.output();
+    let warnings = fs::read_to_string(&errors).unwrap_or_default();
+    Ok(if !status.success() {
+        Outcome::Failed(format!("{status}\n{output}{warnings}"))
+    } else if !warnings.is_empty() {
+        Outcome::Failed(format!("it warned:\n{warnings}"))
+    } else if !output.contains("adverb0") {
+        Outcome::Failed(format!("it does not name adverb0:\n{output}"))
+    } else {
+        Outcome::Passed
+    })
+}
+
+fn run_watcher(
+    release: &Release,
+    row: &Row,
+    word: &str,
+    link: &str,
+    logs: &Path,
+) -> Result<Outcome> {
+    let mut command = process::command(&release.adverb);
+    // stdbuf: the program does not flush what it prints into a file.
+    command
+        .args(["run", "--links", link, "--", "stdbuf", "-oL", row.program])
+        .args(&row.args);
+    let mut job = Job::start(
+        &mut command,
+        Some(&logs.join(format!("{}.log", row.program))),
+    )?;
+    let until = Instant::now() + LISTEN_BOUND;
+    loop {
+        if let Some(status) = job.poll()? {
+            return Ok(Outcome::Failed(format!(
+                "it ended: {status}\n{}",
+                job.output()
+            )));
+        }
+        if job.output().contains(word) {
+            return Ok(Outcome::Passed);
+        }
+        if Instant::now() > until {
+            return Ok(Outcome::Failed(format!(
+                "it never printed {word:?}\n{}",
+                hang_report(&job)
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

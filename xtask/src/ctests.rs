@@ -1,0 +1,164 @@
+//! The C programs of tests/c: compiled against the system's headers and its libibverbs, run on the drop-in libraries.
+//!
+//! Each program checks itself, ends with 0, and says on stderr what went wrong otherwise.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::args::Args;
+use crate::clients::{hang_report, under_adverb};
+use crate::process::{Job, tail};
+use crate::tally::{Outcome, Tally};
+use crate::tree::{self, Release};
+
+/// Each program has an alarm of 60 s of its own.
+const BOUND: Duration = Duration::from_secs(75);
+
+/// Programs that are one half of a test with two processes, which `kill` runs.
+const NOT_ALONE: &[&str] = &["survivor"];
+
+/// Both ends of these programs live in one process.
+const LINKS: [&str; 2] = ["loopback", "udp"];
+
+pub(crate) fn command(args: Args) -> Result<bool> {
+    let words = args.words()?;
+    run(&Release::built()?, &words)
+}
+
+/// Whether C programs can be built here.
+pub(crate) fn possible() -> bool {
+    tree::on_path("cc") && Path::new("/usr/include/infiniband/verbs.h").exists()
+}
+
+pub(crate) fn run(release: &Release, words: &[String]) -> Result<bool> {
+    let mut tally = Tally::new("ctests");
+    let logs = release.logs("ctests")?;
+    let programs: Vec<String> = names()?
+        .into_iter()
+        .filter(|name| {
+            !NOT_ALONE.contains(&name.as_str())
+                && words.iter().all(|word| name.contains(word.as_str()))
+        })
+        .collect();
+    for name in programs {
+        if !possible() {
+            tally.add(
+                &name,
+                0.0,
+                Outcome::Skipped("no cc, or no infiniband/verbs.h".to_owned()),
+            );
+            continue;
+        }
+        let binary = compile(release, &name)?;
+        for link in LINKS {
+            // The same program against the bare arm rule of the specification, where it knows of that.
+            for strict in [false, true] {
+                if strict && !knows_strict(&name)? {
+                    continue;
+                }
+                let label = format!(
+                    "{link:8} {name}{}",
+                    if strict {
+                        " (ADVERB_EVENTS=strict)"
+                    } else {
+                        ""
+                    }
+                );
+                let started = Instant::now();
+                let outcome = run_one(
+                    release,
+                    &binary,
+                    link,
+                    strict,
+                    &logs.join(format!("{name}-{link}.log")),
+                )?;
+                tally.add(&label, started.elapsed().as_secs_f64(), outcome);
+            }
+        }
+    }
+    Ok(tally.finish())
+}
+
+fn sources() -> PathBuf {
+    tree::root().join("tests/c")
+}
+
+fn names() -> Result<Vec<String>> {
+    let dir = sources();
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "c") {
+            names.extend(
+                path.file_stem()
+                    .and_then(|stem| stem.to_str())
+                    .map(str::to_owned),
+            );
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn knows_strict(name: &str) -> Result<bool> {
+    Ok(fs::read_to_string(sources().join(format!("{name}.c")))?.contains("ADVERB_EVENTS"))
+}
+
+/// Compiles one program with warnings as errors.
+pub(crate) fn compile(release: &Release, name: &str) -> Result<PathBuf> {
+    let dir = release.target.join("xtask/bin");
+    fs::create_dir_all(&dir)?;
+    let binary = dir.join(name);
+    let output = Command::new("cc")
+        .args([
+            "-std=gnu11",
+            "-O2",
+            "-g",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-pthread",
+            "-o",
+        ])
+        .arg(&binary)
+        .arg(sources().join(format!("{name}.c")))
+        .arg("-libverbs")
+        .output()
+        .context("cannot run cc")?;
+    if !output.status.success() {
+        bail!("cc {name}.c:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(binary)
+}
+
+fn run_one(
+    release: &Release,
+    binary: &Path,
+    link: &str,
+    strict: bool,
+    log: &Path,
+) -> Result<Outcome> {
+    let program = binary
+        .to_str()
+        .context("the target directory's name is not UTF-8")?;
+    let mut command = under_adverb(release, link, program);
+    if strict {
+        command.env("ADVERB_EVENTS", "strict");
+    }
+    let mut job = Job::start(&mut command, Some(log))?;
+    let Some(status) = job.wait_until(Instant::now() + BOUND)? else {
+        return Ok(Outcome::Failed(format!(
+            "did not end\n{}",
+            hang_report(&job)
+        )));
+    };
+    Ok(if status.success() {
+        Outcome::Passed
+    } else {
+        Outcome::Failed(format!("{status}\n{}", tail(&job.output(), 30)))
+    })
+}

@@ -1,0 +1,89 @@
+//! Where a hanging process hangs: per thread its state, the kernel function it waits in, its kernel stack where we may
+//! read it, and its user stack where gdb is installed.
+
+use std::fmt::Write;
+use std::fs;
+use std::process::Command;
+
+use crate::tree;
+
+/// Describes every living process of a group.
+pub(crate) fn of_group(group: i32) -> String {
+    let mut text = String::new();
+    for pid in members(group) {
+        of_process(pid, &mut text);
+    }
+    if text.is_empty() {
+        text.push_str("no process of the group is left\n");
+    }
+    text
+}
+
+fn members(group: i32) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let mut pids: Vec<u32> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| group_of(*pid) == Some(group))
+        .collect();
+    pids.sort_unstable();
+    pids
+}
+
+fn group_of(pid: u32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command in parentheses may hold anything; the fields that count stand behind the last one: state, parent, group.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    fields.split_whitespace().nth(2)?.parse().ok()
+}
+
+fn of_process(pid: u32, text: &mut String) {
+    let command = fs::read_to_string(format!("/proc/{pid}/cmdline"))
+        .unwrap_or_default()
+        .replace('\0', " ");
+    let _ = writeln!(text, "process {pid}: {command}");
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return;
+    };
+    for task in tasks.flatten() {
+        let path = task.path();
+        let read = |name: &str| fs::read_to_string(path.join(name)).unwrap_or_default();
+        let status = read("status");
+        let state = status
+            .lines()
+            .find(|line| line.starts_with("State:"))
+            .unwrap_or("State: ?");
+        let name = read("comm");
+        let _ = writeln!(
+            text,
+            "  thread {} {}: {}, waits in {}",
+            task.file_name().to_string_lossy(),
+            name.trim(),
+            state.trim_start_matches("State:").trim(),
+            read("wchan"),
+        );
+        for line in read("stack").lines() {
+            let _ = writeln!(text, "    {line}");
+        }
+    }
+    if !tree::on_path("gdb") {
+        text.push_str("  (no gdb here: no user stacks)\n");
+        return;
+    }
+    // gdb itself may hang on a process in a bad state, hence the timeout around it.
+    let output = Command::new("timeout")
+        .args(["30", "gdb", "-nx", "-batch", "-p", &pid.to_string()])
+        .args(["-ex", "set pagination off", "-ex", "thread apply all bt 24"])
+        .output();
+    if let Ok(output) = output {
+        let wanted = |line: &&str| line.starts_with('#') || line.starts_with("Thread ");
+        for line in String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .filter(wanted)
+        {
+            let _ = writeln!(text, "  {line}");
+        }
+    }
+}

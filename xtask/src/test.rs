@@ -1,0 +1,106 @@
+//! `cargo xtask test`: all set-up and all tests, in the order in which a failure is cheapest to learn of.
+//!
+//! A failing step does not stop the later ones, except that nothing can run without the release build.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::clients::{self, LINKS};
+use crate::step::{self, Steps};
+use crate::tree::{self, Release};
+use crate::{apt, ctests, dist, kill, soak, tidy};
+
+/// Bounds of the steps that run cargo; each takes a few minutes at most on two cores.
+const BUILD_BOUND: Duration = Duration::from_secs(15 * 60);
+const TEST_BOUND: Duration = Duration::from_secs(20 * 60);
+
+/// How many pairs are killed, and how often each sleeping client runs; `kill --count` and `soak --runs` do more.
+const KILLS: u32 = 20;
+const SOAK_RUNS: u32 = 5;
+
+pub(crate) fn run() -> Result<bool> {
+    let mut steps = Steps::new();
+    steps.step("Debian packages", apt::install_missing);
+    steps.step("rustfmt", || {
+        cargo(&["fmt", "--all", "--", "--check"], &[], BUILD_BOUND)
+    });
+    let built = steps.step("cargo build --release", || {
+        cargo(&["build", "--release"], &[], BUILD_BOUND)
+    });
+    steps.step("tidy", tidy::run);
+    steps.step("clippy", || {
+        cargo(
+            &[
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--",
+                "-D",
+                "warnings",
+            ],
+            &[],
+            BUILD_BOUND,
+        )
+    });
+    steps.step("documentation", || {
+        cargo(
+            &["doc", "--workspace", "--no-deps"],
+            &[("RUSTDOCFLAGS", "-D warnings")],
+            BUILD_BOUND,
+        )
+    });
+    // --no-fail-fast: one run should tell all that is wrong. Without a target option, the doc tests are part of it.
+    steps.step("cargo test", || {
+        cargo(&["test", "--workspace", "--no-fail-fast"], &[], TEST_BOUND)
+    });
+    steps.step("loom", loom);
+    if built {
+        with_release_build(&mut steps)?;
+    } else {
+        println!("\nSKIPPED: all programs on the release build, because there is none");
+    }
+    Ok(steps.finish())
+}
+
+fn with_release_build(steps: &mut Steps) -> Result<()> {
+    let release = Release::locate()?;
+    let links = LINKS.map(str::to_owned);
+    steps.step("dist", || {
+        let out = release.target.join("dist");
+        dist::lay_out(&release, &out)?;
+        dist::check(&out)
+    });
+    steps.step("C programs", || ctests::run(&release, &[]));
+    steps.step("clients", || clients::run(&release, &links, &[]));
+    steps.step("soak", || soak::run_all(&release, SOAK_RUNS));
+    steps.step("kill", || kill::run(&release, KILLS, None));
+    Ok(())
+}
+
+fn cargo(args: &[&str], environment: &[(&str, &str)], bound: Duration) -> Result<bool> {
+    let mut command = tree::cargo();
+    command.args(args).envs(environment.iter().copied());
+    step::run(&mut command, bound)
+}
+
+/// Every interleaving of the sleep and wake protocol and of the rings at small sizes. A directory of its own, because
+/// the flag would otherwise rebuild everything twice per run.
+fn loom() -> Result<bool> {
+    let target = tree::target_dir()?.join("loom");
+    let mut command = tree::cargo();
+    command
+        .args([
+            "test",
+            "--release",
+            "--package",
+            "adverb-mem",
+            "--lib",
+            "loom",
+            "--target-dir",
+        ])
+        .arg(target)
+        .env("RUSTFLAGS", "--cfg loom")
+        .env("LOOM_MAX_PREEMPTIONS", "3");
+    step::run(&mut command, TEST_BOUND)
+}
