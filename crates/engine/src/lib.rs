@@ -1,1 +1,40 @@
-//! adverb-engine
+//! Queue pairs, completion queues, shared receive queues and memory keys as state machines.
+//!
+//! Nothing here reads a clock, opens a socket or sees a pointer. Time comes in as an argument,
+//! memory is lent through [`Host`], packets come in parsed and go out into a buffer of the caller.
+//! The objects know nothing of each other: the NIC keeps each [`Qp`], [`Cq`] and [`Srq`] behind its
+//! own lock and connects them with its implementation of [`Host`].
+//!
+//! The contract: after `handle_packet`, `handle_timeout`, `post_*` or `modify` the caller calls
+//! [`Qp::poll_transmit`] until it returns `None`, and then [`Qp::poll_timeout`] for the next
+//! deadline. A batch of inbound packets may be handled first; that is where acknowledgements
+//! coalesce. A caller whose link is full just stops polling and resumes later; nothing is lost.
+#![forbid(unsafe_code)]
+
+pub mod completion;
+pub mod cq;
+pub mod error;
+pub mod event;
+pub mod ids;
+pub mod memory;
+pub mod mr;
+pub mod qp;
+pub mod srq;
+pub mod time;
+pub mod wr;
+
+pub use completion::{Completion, WcFlags, WcOpcode, WcStatus};
+pub use cq::{Cq, Push};
+pub use error::{DropReason, ModifyError, PostError};
+pub use event::QpEvent;
+pub use ids::{Key, PdId, QpNum};
+pub use memory::{Access, Host, KeyError, MemAccess, Side};
+pub use mr::{KeyTable, MrSpec};
+pub use qp::state::{AttrMask, QpState};
+pub use qp::{Counters, Dest, DeviceLimits, PacketMeta, Qp, QpAttr, QpCaps, QpConfig, Transmit};
+pub use srq::{Srq, SrqAttr, SrqError};
+pub use time::Instant;
+pub use wr::{
+    Av, FlushTarget, MAX_MESSAGE, MAX_SGE, MwBind, RecvWqe, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge,
+    UdAddress,
+};
