@@ -11,6 +11,7 @@ mod ctests;
 mod dist;
 mod kill;
 mod process;
+mod quiet;
 mod soak;
 mod stacks;
 mod step;
@@ -35,6 +36,7 @@ usage: cargo xtask COMMAND
   ctests [WORD..]            the C programs of tests/c, through `adverb run`
   kill [--count N]           kill -9 one side of a running pair N times (default 20)
        [--seed N]              repeat the moments of an earlier run
+  quiet                      two polling processes keep two threads busy, no more
   soak [--runs N] [WORD..]   each client that sleeps on events, N times on each link (default 100)
 ";
 
@@ -47,6 +49,9 @@ fn main() -> ExitCode {
         Some("clients") => clients::command(args),
         Some("ctests") => ctests::command(args),
         Some("kill") => kill::command(args),
+        Some("quiet") => args
+            .finish()
+            .and_then(|()| quiet::run(&tree::Release::built()?)),
         Some("soak") => soak::command(args),
         _ => {
             eprint!("{USAGE}");

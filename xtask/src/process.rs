@@ -123,3 +123,46 @@ pub(crate) fn tail(text: &str, lines: usize) -> String {
     let from = all.len().saturating_sub(lines);
     all[from..].join("\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stacks;
+
+    fn shell(script: &str) -> Job {
+        Job::start(Command::new("sh").args(["-c", script]), None).expect("sh starts")
+    }
+
+    #[test]
+    fn a_bound_that_passes_leaves_the_program_to_be_looked_at() {
+        let mut job = shell("sleep 100 & wait");
+        let status = job
+            .wait_until(Instant::now() + Duration::from_millis(100))
+            .expect("it can be waited for");
+        assert!(status.is_none());
+        let text = stacks::of_group(job.group());
+        assert!(text.contains("sleep"), "{text}");
+        job.end();
+        // The grandchild is reaped by init, which takes a moment.
+        let until = Instant::now() + Duration::from_secs(10);
+        while !job.group_is_gone() && Instant::now() < until {
+            std::thread::sleep(LOOK);
+        }
+        assert!(job.group_is_gone());
+    }
+
+    #[test]
+    fn a_failure_is_told_by_the_exit_status() {
+        let mut job = shell("exit 3");
+        let status = job
+            .wait_until(Instant::now() + Duration::from_secs(10))
+            .expect("it can be waited for");
+        assert_eq!(status.and_then(|status| status.code()), Some(3));
+    }
+
+    #[test]
+    fn the_tail_of_a_short_text_is_all_of_it() {
+        assert_eq!(tail("a\nb", 5), "a\nb");
+        assert_eq!(tail("a\nb\nc", 2), "b\nc");
+    }
+}

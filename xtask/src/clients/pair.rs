@@ -283,3 +283,47 @@ fn run_watcher(
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_counted_below_the_headings_only() {
+        let text = "\
+ Number of qps   : 1
+ local address: LID 0000
+---------
+ #bytes #iterations    t_min[usec]
+ 2       50          1.10
+ 4       50          1.12
+---------
+";
+        assert_eq!(results(text), 2);
+        assert_eq!(results("12 monkeys"), 0);
+    }
+
+    #[test]
+    fn silence_of_a_pingpong_is_no_proof() {
+        assert!(judge(&Proof::PingPong, "1000 iters in 0.01 seconds", "").is_some());
+        let good = "8192000 bytes in 0.01 seconds\n1000 iters in 0.01 seconds = 10.27 usec/iter";
+        assert!(judge(&Proof::PingPong, good, good).is_none());
+        assert!(
+            judge(
+                &Proof::PingPong,
+                good,
+                &format!("invalid data in page 0\n{good}")
+            )
+            .is_some()
+        );
+    }
+
+    #[test]
+    fn a_listening_socket_is_seen_without_connecting() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let port = listener.local_addr().expect("it is bound").port();
+        assert!(is_listening(port));
+        drop(listener);
+        assert!(!is_listening(port));
+    }
+}
