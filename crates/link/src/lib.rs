@@ -1,1 +1,128 @@
-//! adverb-link
+//! How packets travel: inside a process, between processes of one host, and over UDP.
+//!
+//! A link moves whole RoCE packets (base transport header to padding, without the ICRC) and knows nothing of queue
+//! pairs. What it adds to a packet is [`Meta`]: the addresses, as a GRH would carry them.
+//!
+//! | file | what lives there |
+//! |---|---|
+//! | [`loopback`] | a queue inside the process |
+//! | [`shm`] | rings between the processes of one user on one host; `place.rs` (who is there), `peer.rs` (one outbound ring), `inbound.rs` (rings of others), `record.rs` (how a packet lies in a ring) |
+//! | [`udp`] | RoCEv2 datagrams; ICRC, batching |
+//! | [`qpn`] | how a queue pair number names its process |
+//!
+//! Nothing here retries, orders or acknowledges: that is the engine's business. Nothing here decides which link a
+//! packet takes either: the NIC does, with [`Route`].
+
+#![forbid(unsafe_code)]
+
+mod lock;
+pub mod loopback;
+pub mod qpn;
+pub mod shm;
+pub mod udp;
+
+use std::net::IpAddr;
+
+use adverb_wire::Gid;
+
+pub use loopback::Loopback;
+pub use shm::{Place, ShmLink};
+pub use udp::UdpLink;
+
+/// The longest packet any link takes: 4096 bytes of payload, every header that can stand before it, and padding.
+pub const MAX_PACKET: usize = 4096 + 128;
+
+/// What a link can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// The largest payload (path MTU) that fits a packet.
+    pub max_payload: usize,
+    /// Packets neither get lost nor overtake each other as long as the peer lives.
+    pub lossless: bool,
+    /// How many bytes one QP may have in flight.
+    pub window_bytes: usize,
+}
+
+/// What an address handle or a connected QP says about the way to its peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Path {
+    /// Our address.
+    pub sgid: Gid,
+    /// The peer's address.
+    pub dgid: Gid,
+    /// Traffic class (IPv6) or type of service (IPv4).
+    pub traffic_class: u8,
+    /// Hops that the packet may take.
+    pub hop_limit: u8,
+    /// Flow label (IPv6).
+    pub flow_label: u32,
+}
+
+/// The addresses of a packet, on every link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Meta {
+    /// Who sent it.
+    pub src: IpAddr,
+    /// To whom.
+    pub dst: IpAddr,
+    /// Traffic class or type of service.
+    pub traffic_class: u8,
+    /// Hop limit or time to live.
+    pub hop_limit: u8,
+}
+
+impl Meta {
+    /// The addresses of a packet that takes `path`.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
+        Self {
+            src: path.sgid.to_ip(),
+            dst: path.dgid.to_ip(),
+            traffic_class: path.traffic_class,
+            hop_limit: path.hop_limit,
+        }
+    }
+}
+
+/// A destination, resolved once. Cheap to clone.
+#[derive(Debug, Clone)]
+pub enum Route {
+    /// This process.
+    Loopback,
+    /// Another process of this user on this host.
+    Shm(shm::ShmRoute),
+    /// An address in the network.
+    Udp(udp::UdpRoute),
+}
+
+/// Why a packet was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// No room now. The caller keeps the packet; the link's descriptor or bell says when to try again.
+    #[error("the link is full")]
+    Full,
+    /// Nobody is there (any more), or the route belongs to another link.
+    #[error("the destination cannot be reached")]
+    Unreachable,
+}
+
+/// Something that moves packets.
+pub trait Link: Send + Sync {
+    /// What this link can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Queues one packet (base transport header to padding, no ICRC).
+    fn send(&self, to: &Route, meta: &Meta, packet: &[u8]) -> Result<(), SendError>;
+
+    /// Ends a batch: sends what is still held back and rings the doorbells of those who sleep. `now_ns` is the
+    /// monotonic clock.
+    fn flush(&self, now_ns: u64);
+
+    /// Hands waiting packets, at most `budget`, to `sink`; says how many. What another thread is handing out at the
+    /// moment is left to it, so that packets keep their order.
+    fn receive(&self, budget: usize, sink: &mut dyn FnMut(&Meta, &[u8])) -> usize;
+
+    /// Whether something waits. A cheap look without a system call, except for sockets, whose descriptors must be
+    /// polled instead; for them the answer is always false.
+    fn has_inbound(&self) -> bool;
+}

@@ -45,6 +45,7 @@ const AT_PID_NAMESPACE: usize = 24;
 #[cfg(not(loom))]
 const AT_ASLEEP: usize = 64;
 const AT_LAST_DRIVE: usize = 128;
+const AT_HANDOVERS: usize = 192;
 
 /// A receiver that has not looked for this long gets a bell even if it does not say that it sleeps.
 #[cfg(not(loom))]
@@ -117,6 +118,18 @@ impl ProcessPage {
     #[must_use]
     pub fn last_drive_ns(&self) -> u64 {
         self.word(AT_LAST_DRIVE).load(Ordering::Relaxed)
+    }
+
+    /// A peer has handed something over through the owner's socket. This is how an owner that polls and never sleeps
+    /// learns of it without a system call.
+    pub fn note_handover(&self) {
+        self.word(AT_HANDOVERS).fetch_add(1, Ordering::Release);
+    }
+
+    /// How often something was handed over, so far.
+    #[must_use]
+    pub fn handovers(&self) -> u64 {
+        self.word(AT_HANDOVERS).load(Ordering::Acquire)
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {

@@ -63,8 +63,7 @@ impl Consumer {
         })?;
         self.storage.copy_out(position.wrapping_add(HEADER), into);
         self.position = position.wrapping_add(space);
-        self.watched
-            .store(self.position, Ordering::Relaxed);
+        self.watched.store(self.position, Ordering::Relaxed);
         if self.position.wrapping_sub(self.released) >= size / 8 {
             self.release();
         }

@@ -1,0 +1,112 @@
+//! A ring that another process made to send to us.
+
+use std::os::unix::net::UnixDatagram;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use adverb_mem::ring::{Consumer, Watch};
+
+use super::peer::ring_bell;
+use super::record::{MAX_PREFIX, PrefixReader};
+use crate::lock::try_lock;
+use crate::{MAX_PACKET, Meta};
+
+/// The receiving end of one ring.
+#[derive(Debug)]
+pub(super) struct Inbound {
+    pub(super) from: u16,
+    /// The slot file of the sender when the ring was handed over.
+    pub(super) inode: u64,
+    watch: Watch,
+    /// Rings the sender when it waits for space.
+    bell: UnixDatagram,
+    reader: Mutex<Reader>,
+    /// The ring's content made no sense; it is not looked at again.
+    broken: AtomicBool,
+    /// The sender handed over another ring since; this one is drained and dropped.
+    retired: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Reader {
+    consumer: Consumer,
+    prefix: PrefixReader,
+    record: Box<[u8; MAX_PREFIX + MAX_PACKET]>,
+}
+
+impl Inbound {
+    pub(super) fn new(from: u16, inode: u64, consumer: Consumer, bell: UnixDatagram) -> Self {
+        let watch = consumer.watch();
+        let record = Box::new([0; MAX_PREFIX + MAX_PACKET]);
+        let reader = Mutex::new(Reader {
+            consumer,
+            prefix: PrefixReader::default(),
+            record,
+        });
+        Self {
+            from,
+            inode,
+            watch,
+            bell,
+            reader,
+            broken: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether a packet waits.
+    pub(super) fn is_ready(&self) -> bool {
+        self.watch.is_ready() && !self.is_broken()
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
+    }
+
+    /// Nothing will come out of this ring any more.
+    pub(super) fn is_finished(&self) -> bool {
+        self.is_broken() || self.retired.load(Ordering::Relaxed) && !self.watch.is_ready()
+    }
+
+    /// Hands out at most `budget` packets, unless another thread is at it.
+    pub(super) fn receive(&self, budget: usize, sink: &mut dyn FnMut(&Meta, &[u8])) -> usize {
+        if !self.is_ready() {
+            return 0;
+        }
+        let Some(mut reader) = try_lock(&self.reader) else {
+            return 0;
+        };
+        let Reader {
+            consumer,
+            prefix,
+            record,
+        } = &mut *reader;
+        let mut count = 0;
+        while count < budget {
+            let len = match consumer.pop(&mut record[..]) {
+                Ok(Some(len)) => len,
+                Ok(None) => break,
+                Err(_) => {
+                    self.broken.store(true, Ordering::Relaxed);
+                    break;
+                }
+            };
+            let Some((meta, packet)) = record.get(..len).and_then(|record| prefix.read(record))
+            else {
+                self.broken.store(true, Ordering::Relaxed);
+                break;
+            };
+            sink(&meta, packet);
+            count += 1;
+        }
+        if consumer.take_wake() {
+            // A bell that nobody owns needs no ringing.
+            let _ = ring_bell(&self.bell);
+        }
+        count
+    }
+}

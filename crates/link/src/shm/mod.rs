@@ -1,0 +1,329 @@
+//! Packets between the processes of one user on one host, through shared memory.
+//!
+//! Each pair of processes has one ring per direction, made by the sender when it first asks for a route and handed
+//! over through the receiver's datagram socket. The same socket is the receiver's doorbell: one byte wakes it.
+//!
+//! Who may talk to us is decided by the directory, which only our user can enter. What they say is not trusted: a
+//! ring with impossible content is dropped, like the ring of a process that died.
+//!
+//! Locks: one per ring and direction. The lists of peers and of inbound rings are changed on the control path only.
+
+mod inbound;
+mod peer;
+mod place;
+mod record;
+
+use std::collections::HashMap;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use adverb_mem::{ProcessPage, ring};
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use self::inbound::Inbound;
+use self::peer::Peer;
+pub use self::place::{Place, private_dir};
+use crate::lock::lock;
+use crate::qpn::SLOT_MAX;
+use crate::{Capabilities, Link, Meta, Route, SendError};
+
+/// Bytes of records in each ring.
+const RING_BYTES: u32 = 1 << 20;
+/// The message that only wakes.
+const BELL: u8 = b'!';
+/// What a hand-over begins with; the version of the record format is part of it.
+const HANDOVER: [u8; 4] = *b"avr1";
+/// Rings that others may have handed to us. A sound peer has one, and one more while a new one replaces it.
+const MAX_INBOUND: usize = 2 * SLOT_MAX as usize;
+
+/// A process on this host, resolved. If the process dies, the route stays dead even if its slot is used again.
+#[derive(Debug, Clone)]
+pub struct ShmRoute {
+    peer: Arc<Peer>,
+}
+
+impl ShmRoute {
+    /// The slot of the process.
+    #[must_use]
+    pub fn slot(&self) -> u16 {
+        self.peer.slot
+    }
+
+    /// Whether sends are answered with `Unreachable`.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.peer.is_dead()
+    }
+}
+
+type InboundList = Arc<Vec<Arc<Inbound>>>;
+
+/// The shared-memory link of a process.
+#[derive(Debug)]
+pub struct ShmLink {
+    place: Place,
+    peers: Mutex<HashMap<u16, Arc<Peer>>>,
+    /// Peers with records that no flush has looked after.
+    touched: Mutex<Vec<Arc<Peer>>>,
+    touched_count: AtomicUsize,
+    inbound: RwLock<InboundList>,
+    /// Where the next round over the inbound rings begins, so that no ring starves the others.
+    turn: AtomicUsize,
+    /// Hand-overs, as counted in our page, that have been looked after.
+    handovers_seen: AtomicU64,
+}
+
+impl ShmLink {
+    /// The link of the process that holds `place`.
+    #[must_use]
+    pub fn new(place: Place) -> Self {
+        Self {
+            place,
+            peers: Mutex::default(),
+            touched: Mutex::default(),
+            touched_count: AtomicUsize::new(0),
+            inbound: RwLock::default(),
+            turn: AtomicUsize::new(0),
+            handovers_seen: AtomicU64::new(0),
+        }
+    }
+
+    /// Our slot.
+    #[must_use]
+    pub fn slot(&self) -> u16 {
+        self.place.slot()
+    }
+
+    /// Our page: the sleep flag and the time of the last look live there.
+    #[must_use]
+    pub fn page(&self) -> &ProcessPage {
+        self.place.page()
+    }
+
+    /// Readable when somebody rang or handed over a ring.
+    #[must_use]
+    pub fn bell_fd(&self) -> BorrowedFd<'_> {
+        self.place.bell_fd()
+    }
+
+    /// Whether a living process holds `slot`.
+    #[must_use]
+    pub fn is_alive(&self, slot: u16) -> bool {
+        self.place.is_alive(slot)
+    }
+
+    /// The way to the living process at `slot`. `None` if there is none, or if it is ourselves.
+    ///
+    /// Looks at files and may wait for the peer's socket, so it belongs to the control path.
+    #[must_use]
+    pub fn route(&self, slot: u16) -> Option<ShmRoute> {
+        if slot == 0 || slot > SLOT_MAX || slot == self.place.slot() {
+            return None;
+        }
+        let mut peers = lock(&self.peers);
+        if let Some(peer) = peers.get(&slot) {
+            if peer.is_alive(&self.place) {
+                return Some(ShmRoute { peer: peer.clone() });
+            }
+            peer.forget();
+            peers.remove(&slot);
+        }
+        let (file, inode) = self.place.living(slot)?;
+        let peer = Arc::new(Peer::open(&self.place, slot, &file, inode).ok()?);
+        peers.insert(slot, peer.clone());
+        Some(ShmRoute { peer })
+    }
+
+    /// Whether the process at `slot` that we send to still lives. If not, it is forgotten, and its routes answer
+    /// `Unreachable` for good.
+    #[must_use]
+    pub fn probe(&self, slot: u16) -> bool {
+        let mut peers = lock(&self.peers);
+        let Some(peer) = peers.get(&slot) else {
+            return self.place.is_alive(slot);
+        };
+        if peer.is_alive(&self.place) {
+            return true;
+        }
+        peer.forget();
+        peers.remove(&slot);
+        false
+    }
+
+    /// Drops the inbound rings of processes that are gone, once they are empty.
+    pub fn sweep(&self) {
+        let gone = |ring: &Inbound| {
+            !ring.is_ready()
+                && self
+                    .place
+                    .living(ring.from)
+                    .is_none_or(|(_, inode)| inode != ring.inode)
+        };
+        if self
+            .inbound()
+            .iter()
+            .any(|ring| ring.is_finished() || gone(ring))
+        {
+            self.change_inbound(|rings| rings.retain(|ring| !ring.is_finished() && !gone(ring)));
+        }
+    }
+
+    /// Takes everything that arrived at our socket: bells, and rings that others made for us. Never waits. Says
+    /// whether there was anything.
+    pub fn drain_bell(&self) -> io::Result<bool> {
+        // Read first: a hand-over that is counted later is looked after later.
+        let handovers = self.page().handovers();
+        let mut any = false;
+        loop {
+            let mut message = [0; 16];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            let received = recvmsg(
+                self.bell_fd(),
+                &mut [IoSliceMut::new(&mut message)],
+                &mut control,
+                flags,
+            );
+            let len = match received {
+                Ok(received) => received.bytes,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => break,
+                Err(error) => return Err(error.into()),
+            };
+            any = true;
+            let from = message.get(..len).and_then(parse_handover);
+            for fd in control.drain().filter_map(rights).flatten() {
+                if let Some(from) = from {
+                    // A ring that cannot be used is its maker's loss; it will see that nobody reads.
+                    let _ = self.attach(from, &fd);
+                }
+            }
+        }
+        self.handovers_seen.store(handovers, Ordering::Release);
+        Ok(any)
+    }
+
+    fn attach(&self, from: u16, fd: &OwnedFd) -> io::Result<()> {
+        let (_, inode) = self.place.living(from).ok_or(io::ErrorKind::NotFound)?;
+        let ring = Arc::new(Inbound::new(
+            from,
+            inode,
+            ring::open(fd)?,
+            self.place.bell_of(from)?,
+        ));
+        self.change_inbound(|rings| {
+            rings
+                .iter()
+                .filter(|old| old.from == from)
+                .for_each(|old| old.retire());
+            rings.retain(|ring| !ring.is_finished());
+            if rings.len() < MAX_INBOUND {
+                rings.push(ring);
+            }
+        });
+        Ok(())
+    }
+
+    fn inbound(&self) -> InboundList {
+        self.inbound
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn change_inbound(&self, change: impl FnOnce(&mut Vec<Arc<Inbound>>)) {
+        let mut list = self.inbound.write().unwrap_or_else(PoisonError::into_inner);
+        change(Arc::make_mut(&mut list));
+    }
+}
+
+impl Link for ShmLink {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            max_payload: 4096,
+            lossless: true,
+            window_bytes: RING_BYTES as usize / 4,
+        }
+    }
+
+    fn send(&self, to: &Route, meta: &Meta, packet: &[u8]) -> Result<(), SendError> {
+        let Route::Shm(route) = to else {
+            return Err(SendError::Unreachable);
+        };
+        if route.peer.send(meta, packet)? {
+            let mut touched = lock(&self.touched);
+            touched.push(route.peer.clone());
+            self.touched_count.store(touched.len(), Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn flush(&self, now_ns: u64) {
+        if self.touched_count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut batch = {
+            let mut touched = lock(&self.touched);
+            self.touched_count.store(0, Ordering::Release);
+            std::mem::take(&mut *touched)
+        };
+        for peer in batch.drain(..) {
+            peer.flush(self.place.slot(), now_ns);
+        }
+        // Gives the space of the list back, so that no batch allocates.
+        let mut touched = lock(&self.touched);
+        if touched.capacity() == 0 {
+            *touched = batch;
+        }
+    }
+
+    fn receive(&self, budget: usize, sink: &mut dyn FnMut(&Meta, &[u8])) -> usize {
+        if self.handovers_seen.load(Ordering::Acquire) != self.page().handovers() {
+            // An error here would come again at the next bell, where somebody hears it.
+            let _ = self.drain_bell();
+        }
+        let rings = self.inbound();
+        let turn = if rings.len() > 1 {
+            self.turn.fetch_add(1, Ordering::Relaxed) % rings.len()
+        } else {
+            0
+        };
+        let (later, first) = rings.split_at(turn);
+        let mut count = 0;
+        for ring in first.iter().chain(later) {
+            if count == budget {
+                break;
+            }
+            count += ring.receive(budget - count, sink);
+        }
+        count
+    }
+
+    fn has_inbound(&self) -> bool {
+        self.handovers_seen.load(Ordering::Acquire) != self.page().handovers()
+            || self.inbound().iter().any(|ring| ring.is_ready())
+    }
+}
+
+fn handover_message(own_slot: u16) -> [u8; 6] {
+    let [a, b] = own_slot.to_le_bytes();
+    let [h, i, j, k] = HANDOVER;
+    [h, i, j, k, a, b]
+}
+
+fn parse_handover(message: &[u8]) -> Option<u16> {
+    let slot = u16::from_le_bytes(message.strip_prefix(&HANDOVER)?.try_into().ok()?);
+    (1..=SLOT_MAX).contains(&slot).then_some(slot)
+}
+
+fn rights(message: RecvAncillaryMessage<'_>) -> Option<impl Iterator<Item = OwnedFd>> {
+    match message {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+        _ => None,
+    }
+}

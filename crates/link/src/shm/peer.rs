@@ -1,0 +1,197 @@
+//! The way to one other process: its page, its bell, and the ring from us to it.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use adverb_mem::ProcessPage;
+use adverb_mem::ring::{self, Producer, PushError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use super::place::Place;
+use super::record::{MAX_PREFIX, PrefixWriter};
+use super::{BELL, RING_BYTES, handover_message};
+use crate::lock::lock;
+use crate::{Meta, SendError};
+
+/// Another process, as it was when we met it. If its slot changes hands, that is another peer.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) slot: u16,
+    /// The slot file that we mapped.
+    pub(super) inode: u64,
+    page: ProcessPage,
+    bell: UnixDatagram,
+    out: Mutex<Outbound>,
+    dead: AtomicBool,
+    /// The peer does not have its end of the ring yet.
+    handing_over: AtomicBool,
+    /// Records were pushed since somebody last looked whether the bell must be rung.
+    touched: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Outbound {
+    producer: Producer,
+    prefix: PrefixWriter,
+    /// The memfd of the ring, until the peer has it.
+    to_hand_over: Option<OwnedFd>,
+}
+
+/// How long a hand-over waits for room in the peer's socket.
+const HANDOVER_WAIT: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
+
+impl Peer {
+    /// Maps the page in `file`, makes a ring to its owner and hands it over.
+    pub(super) fn open(place: &Place, slot: u16, file: &File, inode: u64) -> io::Result<Self> {
+        let page = ProcessPage::open(file).map_err(io::Error::other)?;
+        if place.is_known_dead(&page) {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let bell = place.bell_of(slot)?;
+        let (producer, fd) = ring::create(RING_BYTES)?;
+        let out = Outbound {
+            producer,
+            prefix: PrefixWriter::default(),
+            to_hand_over: Some(fd),
+        };
+        let peer = Self {
+            slot,
+            inode,
+            page,
+            bell,
+            out: Mutex::new(out),
+            dead: AtomicBool::new(false),
+            handing_over: AtomicBool::new(true),
+            touched: AtomicBool::new(false),
+        };
+        peer.hand_over(place.slot(), true)?;
+        Ok(peer)
+    }
+
+    /// Gives the peer its end of the ring. If its socket is full even after a while, a later flush tries again; what
+    /// is pushed meanwhile waits in the ring.
+    fn hand_over(&self, own_slot: u16, patient: bool) -> io::Result<()> {
+        let mut out = lock(&self.out);
+        let Some(fd) = &out.to_hand_over else {
+            return Ok(());
+        };
+        loop {
+            match send_fd(&self.bell, &handover_message(own_slot), fd) {
+                Ok(()) => {
+                    out.to_hand_over = None;
+                    self.handing_over.store(false, Ordering::Relaxed);
+                    self.page.note_handover();
+                    return Ok(());
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if patient => {
+                    let mut writable = [PollFd::new(&self.bell, PollFlags::OUT)];
+                    if poll(&mut writable, Some(&HANDOVER_WAIT)) == Ok(0) {
+                        return Ok(());
+                    }
+                }
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Pushes a packet. `Ok(true)` if the peer was not touched before and the caller must see to the bell.
+    pub(super) fn send(&self, meta: &Meta, packet: &[u8]) -> Result<bool, SendError> {
+        if self.is_dead() {
+            return Err(SendError::Unreachable);
+        }
+        let out = &mut *lock(&self.out);
+        let mut prefix = [0; MAX_PREFIX];
+        let prefix_len = out.prefix.write(meta, &mut prefix);
+        match out.producer.push(&[&prefix[..prefix_len], packet]) {
+            Ok(()) => {
+                out.prefix.sent(meta);
+                Ok(!self.touched.swap(true, Ordering::AcqRel))
+            }
+            Err(PushError::Full) => Err(SendError::Full),
+            Err(PushError::TooLong { .. } | PushError::Broken(_)) => {
+                self.forget();
+                Err(SendError::Unreachable)
+            }
+        }
+    }
+
+    /// Ends a batch: rings if the peer sleeps.
+    ///
+    /// `touched` goes down before the flag of the peer is looked at. A thread that pushes later finds it down and sees
+    /// to the bell itself; one that pushed earlier and found it up relies on this look, which comes after its push.
+    pub(super) fn flush(&self, own_slot: u16, now_ns: u64) {
+        self.touched.swap(false, Ordering::AcqRel);
+        if self.is_dead() {
+            return;
+        }
+        if self.handing_over.load(Ordering::Relaxed) && self.hand_over(own_slot, false).is_err() {
+            self.forget();
+        }
+        if self.page.should_ring(now_ns) && ring_bell(&self.bell) == Bell::Gone {
+            self.forget();
+        }
+    }
+
+    /// From now on every send is answered with `Unreachable`.
+    pub(super) fn forget(&self) {
+        self.dead.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    /// Whether the process is still the one we met.
+    pub(super) fn is_alive(&self, place: &Place) -> bool {
+        !self.is_dead()
+            && place
+                .living(self.slot)
+                .is_some_and(|(_, inode)| inode == self.inode)
+            && !place.is_known_dead(&self.page)
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Bell {
+    /// Rung, or so many bells wait already that one more would say nothing new.
+    Rung,
+    /// Nobody owns the bell any more.
+    Gone,
+}
+
+/// Wakes the owner of the bell that `bell` is connected to. Never waits.
+pub(super) fn ring_bell(bell: &UnixDatagram) -> Bell {
+    loop {
+        match rustix::net::send(bell, &[BELL], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => return Bell::Rung,
+            Err(Errno::INTR) => {}
+            Err(_) => return Bell::Gone,
+        }
+    }
+}
+
+fn send_fd(bell: &UnixDatagram, message: &[u8], fd: &OwnedFd) -> Result<(), Errno> {
+    let fds = [fd.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    sendmsg(
+        bell,
+        &[IoSlice::new(message)],
+        &mut control,
+        SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+    )?;
+    Ok(())
+}

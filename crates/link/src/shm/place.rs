@@ -1,0 +1,304 @@
+//! Who is there: the private directory of a user, and the slot that a process holds in it.
+//!
+//! A process claims one of 1023 slots at random. Slot N is the file `slot-N` (a [`ProcessPage`]) and the datagram
+//! socket `slot-N.sock` (its bell). The process holds a lock on the file as long as it lives; the kernel drops the
+//! lock however the process ends. So a file without a lock is the rest of a dead process, and whoever claims a slot
+//! next removes it. Nothing ever needs cleaning by hand.
+//!
+//! A slot is claimed under a lock on the directory. Each claim makes a new file, so whoever has mapped the page of
+//! the previous owner can tell by the inode that the slot has changed hands.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+
+use adverb_mem::ProcessPage;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::qpn::SLOT_MAX;
+
+/// The directory in which the processes of this user, in this network namespace and on this port, find each other.
+/// It is made if need be; one that belongs to somebody else or is open to others is an error.
+pub fn private_dir(port: u16) -> io::Result<PathBuf> {
+    let uid = rustix::process::geteuid().as_raw();
+    let netns = fs::metadata("/proc/self/ns/net")?.ino();
+    let shm = Path::new("/dev/shm");
+    let base = if shm.is_dir() {
+        shm.to_path_buf()
+    } else {
+        std::env::temp_dir()
+    };
+    let mut dir = base.join(format!("adverb-{uid}"));
+    make_private(&dir, uid)?;
+    dir.push(format!("{netns}-{port}"));
+    make_private(&dir, uid)?;
+    Ok(dir)
+}
+
+fn make_private(dir: &Path, uid: u32) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(named(error, dir));
+        }
+        _ => {}
+    }
+    // symlink_metadata: a link that somebody planted is not followed.
+    let found = fs::symlink_metadata(dir).map_err(|error| named(error, dir))?;
+    if found.is_dir() && found.uid() == uid && found.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    let (owner, mode) = (found.uid(), found.mode() & 0o7777);
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!(
+            "{} must be a directory of user {uid} with mode 700; it belongs to {owner}, mode {mode:o}",
+            dir.display()
+        ),
+    ))
+}
+
+fn named(error: io::Error, path: &Path) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// The slot that this process holds, as long as the value lives.
+#[derive(Debug)]
+pub struct Place {
+    dir: PathBuf,
+    slot: u16,
+    page: ProcessPage,
+    bell: UnixDatagram,
+    pid_namespace: u64,
+    /// Holds the lock. A forked child inherits it, and must neither unlock it nor remove the files.
+    _locked: File,
+    owner: u32,
+}
+
+impl Place {
+    /// Claims a free slot in `dir` and removes what dead processes left there.
+    pub fn join(dir: &Path) -> io::Result<Self> {
+        let claim = open_file(&dir.join("lock"), OpenOptions::new().create(true))?;
+        lock_exclusive(&claim)?;
+        sweep(dir)?;
+        let pid_namespace = pid_namespace();
+        let start = random() as u16 % SLOT_MAX;
+        for slot in (0..SLOT_MAX).map(|step| (start + step) % SLOT_MAX + 1) {
+            match open_file(&slot_path(dir, slot), OpenOptions::new().create_new(true)) {
+                Ok(file) => return Self::claim(dir, slot, file, pid_namespace),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::Error::new(
+            io::ErrorKind::QuotaExceeded,
+            format!(
+                "all {SLOT_MAX} slots in {} are held by living processes",
+                dir.display()
+            ),
+        ))
+    }
+
+    fn claim(dir: &Path, slot: u16, file: File, pid_namespace: u64) -> io::Result<Self> {
+        // Somebody who wonders whether the slot is alive may hold a shared lock for an instant; so this one waits.
+        lock_exclusive(&file)?;
+        let owner = std::process::id();
+        let page = ProcessPage::create(&file, random(), owner, pid_namespace)?;
+        let path = bell_path(dir, slot);
+        let _ = fs::remove_file(&path);
+        let bell = UnixDatagram::bind(&path).map_err(|error| named(error, &path))?;
+        bell.set_nonblocking(true)?;
+        Ok(Self {
+            dir: dir.to_path_buf(),
+            slot,
+            page,
+            bell,
+            pid_namespace,
+            _locked: file,
+            owner,
+        })
+    }
+
+    /// Our slot.
+    #[must_use]
+    pub fn slot(&self) -> u16 {
+        self.slot
+    }
+
+    /// Our page.
+    #[must_use]
+    pub fn page(&self) -> &ProcessPage {
+        &self.page
+    }
+
+    /// The socket on which bells and rings arrive; to be waited for with epoll.
+    #[must_use]
+    pub fn bell_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Whether a living process holds `slot`.
+    #[must_use]
+    pub fn is_alive(&self, slot: u16) -> bool {
+        self.living(slot).is_some()
+    }
+
+    /// The slot file of a living process, and its inode.
+    pub(super) fn living(&self, slot: u16) -> Option<(File, u64)> {
+        let file = open_file(&slot_path(&self.dir, slot), &mut OpenOptions::new()).ok()?;
+        let inode = file.metadata().ok()?.ino();
+        (!is_unlocked(&file)).then_some((file, inode))
+    }
+
+    /// Whether the process that wrote `page` is known to have died. The lock says it surely, but a child that it
+    /// forked can hold the lock a while longer; the process id tells earlier, where it means anything to us.
+    pub(super) fn is_known_dead(&self, page: &ProcessPage) -> bool {
+        page.pid_namespace() == self.pid_namespace
+            && i32::try_from(page.pid())
+                .ok()
+                .and_then(rustix::process::Pid::from_raw)
+                .is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(Errno::SRCH))
+    }
+
+    /// A socket that rings the bell of `slot`.
+    pub(super) fn bell_of(&self, slot: u16) -> io::Result<UnixDatagram> {
+        let bell = UnixDatagram::unbound()?;
+        bell.set_nonblocking(true)?;
+        bell.connect(bell_path(&self.dir, slot))?;
+        Ok(bell)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if std::process::id() == self.owner {
+            let _ = fs::remove_file(bell_path(&self.dir, self.slot));
+            let _ = fs::remove_file(slot_path(&self.dir, self.slot));
+        }
+    }
+}
+
+/// Removes the files of dead processes. The caller holds the lock of the directory.
+fn sweep(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let Some(slot) = name.to_str().and_then(|name| name.strip_prefix("slot-")) else {
+            continue;
+        };
+        let slot = slot.strip_suffix(".sock").unwrap_or(slot);
+        let Ok(slot) = slot.parse::<u16>() else {
+            continue;
+        };
+        let dead = match open_file(&slot_path(dir, slot), &mut OpenOptions::new()) {
+            Ok(file) => is_unlocked(&file),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        if dead {
+            let _ = fs::remove_file(bell_path(dir, slot));
+            let _ = fs::remove_file(slot_path(dir, slot));
+        }
+    }
+    Ok(())
+}
+
+/// Whether nobody holds the lock of a slot file. Takes a shared lock for an instant.
+fn is_unlocked(file: &File) -> bool {
+    let taken = flock(file, FlockOperation::NonBlockingLockShared).is_ok();
+    if taken {
+        let _ = flock(file, FlockOperation::Unlock);
+    }
+    taken
+}
+
+fn lock_exclusive(file: &File) -> io::Result<()> {
+    loop {
+        match flock(file, FlockOperation::LockExclusive) {
+            Err(Errno::INTR) => {}
+            result => return Ok(result?),
+        }
+    }
+}
+
+fn open_file(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let no_links = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    options
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(no_links)
+        .open(path)
+        .map_err(|error| named(error, path))
+}
+
+fn slot_path(dir: &Path, slot: u16) -> PathBuf {
+    dir.join(format!("slot-{slot}"))
+}
+
+fn bell_path(dir: &Path, slot: u16) -> PathBuf {
+    dir.join(format!("slot-{slot}.sock"))
+}
+
+/// The inode of our pid namespace; zero, which equals no other, where /proc is missing.
+fn pid_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino())
+}
+
+/// A random number from the keys that the standard library draws from the kernel for its hash maps.
+fn random() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_slot_is_held_until_its_owner_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = Place::join(dir.path()).unwrap();
+        let two = Place::join(dir.path()).unwrap();
+        assert_ne!(one.slot(), two.slot());
+        assert!(one.is_alive(two.slot()) && one.is_alive(one.slot()));
+        let gone = two.slot();
+        drop(two);
+        assert!(!one.is_alive(gone));
+        drop(one);
+        let left: Vec<_> = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(left, ["lock"]);
+    }
+
+    #[test]
+    fn what_the_dead_left_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["slot-5", "slot-5.sock", "slot-77.sock", "slot-9"] {
+            fs::write(dir.path().join(name), "left over").unwrap();
+        }
+        let place = Place::join(dir.path()).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
+        assert!((1..=SLOT_MAX).contains(&place.slot()));
+    }
+
+    #[test]
+    fn a_directory_that_others_can_enter_is_refused() {
+        let base = tempfile::tempdir().unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        let dir = base.path().join("private");
+        make_private(&dir, uid).unwrap();
+        make_private(&dir, uid).unwrap();
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+        let error = make_private(&dir, uid).unwrap_err();
+        assert!(error.to_string().contains("mode 700"), "{error}");
+        let link = base.path().join("link");
+        std::os::unix::fs::symlink(base.path(), &link).unwrap();
+        make_private(&link, uid).unwrap_err();
+        make_private(&base.path().join("private2"), uid + 1).unwrap_err();
+    }
+}

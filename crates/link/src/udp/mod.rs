@@ -1,0 +1,306 @@
+//! RoCEv2 over ordinary UDP sockets: to other hosts, to kernel software RoCE, to real cards.
+//!
+//! One socket per local address, on the RoCE port, shared between the processes of one user (`SO_REUSEPORT`). The
+//! kernel gives a datagram to any of them; the NIC hands it to the process that owns the QP.
+//!
+//! Senders put "don't fragment" into IPv4 headers, for which the kernel sends identification 0 on unconnected
+//! sockets, and counts up from there in the segments of one segmented send. The ICRC covers that field, so it is
+//! computed to match. Receivers cannot see the field and accept an ICRC that is right for any identification.
+//!
+//! Known limits: the traffic class of a path is not put on the wire (the ICRC does not cover it), and the hop limit of
+//! a received packet is not known; [`Meta`] says 64.
+
+mod receive;
+mod route;
+mod send;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use adverb_wire::Gid;
+use quinn_udp::UdpSocketState;
+use socket2::{Domain, Socket, Type};
+
+use self::receive::Receiver;
+pub use self::route::UdpRoute;
+use self::send::Batch;
+use crate::lock::{lock, try_lock};
+use crate::{Capabilities, Link, Meta, Path, Route, SendError};
+
+/// Where to listen.
+#[derive(Debug, Clone)]
+pub struct UdpConfig {
+    /// Local addresses, one socket each.
+    pub addresses: Vec<IpAddr>,
+    /// The port for all of them, and of all peers. Zero lets the kernel choose (tests do that).
+    pub port: u16,
+    /// Index of the network interface, for link-local IPv6 addresses.
+    pub scope_id: u32,
+}
+
+/// Why the sockets could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Another user, or a program that does not share, has the port.
+    #[error(
+        "UDP port {port} on {address} is held by another user or a program that does not share it; \
+         set ADVERB_UDP_PORT to another port on all hosts that talk to each other, or stop the holder (`ss -lunp 'sport = {port}'`)"
+    )]
+    PortTaken {
+        /// The port asked for.
+        port: u16,
+        /// The address on which it is taken.
+        address: IpAddr,
+    },
+    /// The kernel refused for another reason.
+    #[error("UDP socket on {address} port {port}")]
+    Io {
+        /// The port asked for.
+        port: u16,
+        /// The address.
+        address: IpAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// What happened on the sockets since they were opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct UdpCounters {
+    /// Packets handed out.
+    pub received: u64,
+    /// Packets dropped because their ICRC fits no identification.
+    pub bad_icrc: u64,
+    /// Datagrams too short, or of a length that no packet has.
+    pub malformed: u64,
+    /// Packets given to the kernel.
+    pub sent: u64,
+    /// Packets that the kernel refused or had no room for.
+    pub send_errors: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    received: AtomicU64,
+    bad_icrc: AtomicU64,
+    malformed: AtomicU64,
+    sent: AtomicU64,
+    send_errors: AtomicU64,
+}
+
+/// The UDP link of a device.
+#[derive(Debug)]
+pub struct UdpLink {
+    sockets: Vec<Endpoint>,
+    port: u16,
+    scope_id: u32,
+    window_bytes: usize,
+    counters: Counters,
+}
+
+/// One socket and the two locks around it: sending and receiving do not wait for each other.
+#[derive(Debug)]
+struct Endpoint {
+    address: IpAddr,
+    socket: Socket,
+    state: UdpSocketState,
+    batch: Mutex<Batch>,
+    /// The batch holds something that no flush has sent.
+    dirty: AtomicBool,
+    receiver: Mutex<Receiver>,
+    /// The receiver holds packets that no budget was left for.
+    leftover: AtomicBool,
+}
+
+/// Wanted space for datagrams that nobody has fetched yet.
+const RECEIVE_BUFFER: usize = 8 << 20;
+/// Wanted space for datagrams that the network card has not fetched yet.
+const SEND_BUFFER: usize = 4 << 20;
+
+impl UdpLink {
+    /// Opens one socket per address.
+    pub fn bind(config: &UdpConfig) -> Result<Self, BindError> {
+        let mut port = config.port;
+        let mut sockets = Vec::with_capacity(config.addresses.len());
+        let mut room = usize::MAX;
+        for &address in &config.addresses {
+            let error = |source: io::Error| match source.kind() {
+                io::ErrorKind::AddrInUse => BindError::PortTaken { port, address },
+                _ => BindError::Io {
+                    port,
+                    address,
+                    source,
+                },
+            };
+            let (endpoint, buffer) =
+                Endpoint::open(address, port, config.scope_id).map_err(error)?;
+            if port == 0 {
+                let bound = endpoint.socket.local_addr().map_err(error)?;
+                port = bound.as_socket().map_or(0, |bound| bound.port());
+            }
+            room = room.min(buffer);
+            sockets.push(endpoint);
+        }
+        // The kernel counts buffers, not bytes, and several QPs share the room.
+        let window_bytes = (room / 4).clamp(64 << 10, 1 << 20);
+        Ok(Self {
+            sockets,
+            port,
+            scope_id: config.scope_id,
+            window_bytes,
+            counters: Counters::default(),
+        })
+    }
+
+    /// The port of all sockets.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The sockets, to be waited for with epoll.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sockets.iter().map(|endpoint| endpoint.socket.as_fd())
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn counters(&self) -> UdpCounters {
+        let Counters {
+            received,
+            bad_icrc,
+            malformed,
+            sent,
+            send_errors,
+        } = &self.counters;
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        UdpCounters {
+            received: load(received),
+            bad_icrc: load(bad_icrc),
+            malformed: load(malformed),
+            sent: load(sent),
+            send_errors: load(send_errors),
+        }
+    }
+
+    /// The way to `path.dgid`. `own_gids` are those of the device that the sockets belong to; the made-up ones among
+    /// them are reached on an address that has a socket. `None` if no socket has an address of the right family, and
+    /// for multicast, which this link does not carry.
+    #[must_use]
+    pub fn route(&self, path: &Path, own_gids: &[Gid]) -> Option<UdpRoute> {
+        let addresses: Vec<_> = self
+            .sockets
+            .iter()
+            .map(|endpoint| endpoint.address)
+            .collect();
+        route::resolve(&addresses, self.port, self.scope_id, path, own_gids)
+    }
+}
+
+impl Endpoint {
+    fn open(address: IpAddr, port: u16, scope_id: u32) -> io::Result<(Self, usize)> {
+        let socket = Socket::new(
+            Domain::for_address(SocketAddr::new(address, port)),
+            Type::DGRAM,
+            None,
+        )?;
+        rustix::net::sockopt::set_socket_reuseport(&socket, true)?;
+        if address.is_ipv6() {
+            socket.set_only_v6(true)?;
+            adverb_mem::sockopt::accept_zero_checksum_v6(&socket)?;
+        }
+        // Root may exceed the limit of the system; others get what it allows.
+        if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err()
+        {
+            socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
+        }
+        socket.set_send_buffer_size(SEND_BUFFER)?;
+        let local = match address {
+            IpAddr::V4(_) => SocketAddr::new(address, port),
+            IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, scope_of(&address, scope_id)).into(),
+        };
+        socket.bind(&local.into())?;
+        let state = UdpSocketState::new((&socket).into())?;
+        adverb_mem::sockopt::no_timestamps(&socket)?;
+        let buffer = socket.recv_buffer_size()?;
+        let endpoint = Self {
+            address,
+            socket,
+            state,
+            batch: Mutex::new(Batch::new()),
+            dirty: AtomicBool::new(false),
+            receiver: Mutex::new(Receiver::new()),
+            leftover: AtomicBool::new(false),
+        };
+        Ok((endpoint, buffer))
+    }
+}
+
+/// Only link-local addresses belong to an interface.
+fn scope_of(address: &IpAddr, scope_id: u32) -> u32 {
+    match address {
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => scope_id,
+        _ => 0,
+    }
+}
+
+impl Link for UdpLink {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            max_payload: 4096,
+            lossless: false,
+            window_bytes: self.window_bytes,
+        }
+    }
+
+    fn send(&self, to: &Route, _meta: &Meta, packet: &[u8]) -> Result<(), SendError> {
+        let Route::Udp(route) = to else {
+            return Err(SendError::Unreachable);
+        };
+        let endpoint = self
+            .sockets
+            .get(route.socket)
+            .ok_or(SendError::Unreachable)?;
+        let mut batch = lock(&endpoint.batch);
+        batch.push(endpoint, route, packet, &self.counters)?;
+        endpoint.dirty.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn flush(&self, _now_ns: u64) {
+        for endpoint in &self.sockets {
+            if endpoint.dirty.swap(false, Ordering::AcqRel) {
+                lock(&endpoint.batch).flush(endpoint, &self.counters);
+            }
+        }
+    }
+
+    fn receive(&self, budget: usize, sink: &mut dyn FnMut(&Meta, &[u8])) -> usize {
+        let mut count = 0;
+        for endpoint in &self.sockets {
+            if count == budget {
+                break;
+            }
+            if let Some(mut receiver) = try_lock(&endpoint.receiver) {
+                count +=
+                    receiver.receive(endpoint, self.port, budget - count, &self.counters, sink);
+                endpoint
+                    .leftover
+                    .store(receiver.has_leftover(), Ordering::Release);
+            }
+        }
+        count
+    }
+
+    fn has_inbound(&self) -> bool {
+        self.sockets
+            .iter()
+            .any(|endpoint| endpoint.leftover.load(Ordering::Acquire))
+    }
+}
+
+#[cfg(test)]
+mod tests;
