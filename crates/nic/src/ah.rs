@@ -67,7 +67,7 @@ impl Drop for Ah {
 /// Fills in the source GID, and refuses what no packet could be made from.
 pub(crate) fn resolve(device: &Device, av: &Av) -> Result<Av, NicError> {
     let gids = device.gids();
-    let sgid = *gids.get(usize::from(av.sgid_index)).ok_or(NicError::Invalid {
+    let sgid = *gids.get(usize::from(av.sgid_index)).ok_or_else(|| NicError::Invalid {
         what: "sgid_index",
         value: av.sgid_index.into(),
         limit: gids.len() as u64 - 1,

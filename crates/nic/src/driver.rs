@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use adverb_engine::{Dest, Instant, PacketMeta};
-use adverb_link::{Link, MAX_PACKET, Meta, SendError, qpn};
+use adverb_link::{Link, MAX_PACKET, Meta, Route, SendError, qpn};
 use adverb_wire::{Packet, Transport};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
@@ -51,7 +51,7 @@ impl Nic {
 
     /// A pass. True when there was anything to do.
     pub(crate) fn drive(&self, now: Instant) -> bool {
-        self.shm.place().page().note_drive(now.as_nanos());
+        self.shm.page().note_drive(now.as_nanos());
         SCRATCH.with_borrow_mut(|scratch| {
             let Scratch { dirty, due, packet } = scratch;
             let mut worked = false;
@@ -203,9 +203,9 @@ impl Nic {
         if slot == 0 || slot == self.qps.slot() {
             return false;
         }
-        let Some(route) = self.shm.route_cached(number) else { return false };
+        let Some(route) = self.shm.route(slot) else { return false };
         // A full ring loses the packet, as a full socket buffer would.
-        self.shm.send(&route, meta, bytes).is_ok()
+        self.shm.send(&Route::Shm(route), meta, bytes).is_ok()
     }
 
     fn take_timers(&self, now: Instant, due: &mut Vec<u32>, dirty: &mut Vec<Arc<QpCell>>) {
@@ -226,8 +226,10 @@ impl Nic {
             if state.machine.poll_timeout().is_some_and(|at| at <= now) {
                 state.machine.handle_timeout(now, &mut cell.view());
                 // A link that stays full may belong to a peer that is gone.
-                if let Some(stuck) = &state.stuck {
-                    self.shm.probe_route(&stuck.way.route);
+                if let Some(Stuck { way, .. }) = &state.stuck
+                    && let Route::Shm(route) = &way.route
+                {
+                    let _ = self.shm.probe(route.slot());
                 }
             }
             cell.settle(&mut state, now);
@@ -244,7 +246,10 @@ impl Nic {
         let Ok(n) = epoll::wait(&self.wakeups, &mut events, Some(&at_once)) else { return };
         for event in events.iter().take(n) {
             match event.data.u64() {
-                wake::BELL => self.shm.drain_bell(),
+                wake::BELL => {
+                    // An error would come again at the next bell.
+                    let _ = self.shm.drain_bell();
+                }
                 key if key >= wake::PEER => self.peer_died((key - wake::PEER) as u16),
                 _ => {}
             }
@@ -290,7 +295,7 @@ impl Nic {
         &self,
         sleep: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<bool> {
-        let page = self.shm.place().page();
+        let page = self.shm.page();
         page.sleep_flag().announce_sleep();
         let idle = !self.shm.has_inbound() && !self.loopback.has_inbound();
         let slept = if idle && !self.timers.due(clock::now()) { sleep() } else { Ok(()) };

@@ -27,7 +27,7 @@ impl View<'_> {
         let (region, offset) = keys.resolve(a)?;
         // The table has checked the range against the registration, so a region that refuses it
         // would be a contradiction; saying "range" is still better than a panic.
-        f(region, offset).ok_or(KeyError::Range {
+        f(region, offset).ok_or_else(|| KeyError::Range {
             key: a.key.0,
             va: a.va,
             len: a.len,

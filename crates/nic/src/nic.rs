@@ -1,11 +1,12 @@
 //! The software NIC of this process: what all of its contexts share.
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use adverb_engine::{KeyTable, PdId};
+use adverb_link::shm::private_dir;
+use adverb_link::udp::{BindError, UdpConfig};
 use adverb_link::{Loopback, Place, ShmLink, UdpLink};
 use adverb_mem::{EventFd, Region};
 use rustix::event::epoll;
@@ -93,8 +94,10 @@ impl Nic {
 
     fn start(generation: u64) -> Result<Self, NicError> {
         let config = Config::from_env()?;
-        let place = join_host(&config)?;
-        fork::guard_life_lock(place.lock_fd().as_raw_fd());
+        let place = private_dir(config.udp_port)
+            .and_then(|dir| Place::join(&dir))
+            .map_err(NicError::io("joining the other processes of this user"))?;
+        fork::guard_life_lock(place.life_fd().as_raw_fd());
         let timers = Timers::new().map_err(NicError::io("making the timer"))?;
         let wakeups = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|e| NicError::Io { what: "making the epoll set", source: e.into() })?;
@@ -144,12 +147,14 @@ impl Nic {
         if let Some((_, link)) = links.iter().find(|(index, _)| *index == device.index) {
             return Ok(Arc::clone(link));
         }
-        let link = UdpLink::bind(&device.addresses, self.config.udp_port).map_err(|e| {
-            if e.kind() == std::io::ErrorKind::AddrInUse {
-                NicError::PortTaken(e.to_string())
-            } else {
-                NicError::Io { what: "opening the RoCE sockets", source: e }
-            }
+        let config = UdpConfig {
+            addresses: device.addresses.clone(),
+            port: self.config.udp_port,
+            scope_id: device.ifindex,
+        };
+        let link = UdpLink::bind(&config).map_err(|e| match e {
+            BindError::PortTaken { .. } => NicError::PortTaken(e.to_string()),
+            e => NicError::Io { what: "opening the RoCE sockets", source: std::io::Error::other(e) },
         })?;
         let link = Arc::new(link);
         for fd in link.fds() {
@@ -170,50 +175,3 @@ impl Nic {
 /// Regions and windows together, over all contexts of the process.
 const KEY_LIMIT: usize = 1 << 20;
 
-/// Finds a private directory that works and claims a slot in it.
-fn join_host(config: &Config) -> Result<Place, NicError> {
-    let mut last = None;
-    for base in candidates() {
-        match private_directory(&base, config.udp_port).and_then(|dir| Place::join(&dir)) {
-            Ok(place) => return Ok(place),
-            Err(e) => last = Some(e),
-        }
-    }
-    Err(NicError::Io {
-        what: "joining the other processes of this user (tried /dev/shm, XDG_RUNTIME_DIR, /tmp)",
-        source: last.unwrap_or_else(|| std::io::ErrorKind::NotFound.into()),
-    })
-}
-
-fn candidates() -> Vec<PathBuf> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    [Some(PathBuf::from("/dev/shm")), runtime, Some(PathBuf::from("/tmp"))]
-        .into_iter()
-        .flatten()
-        .filter(|p| p.is_dir())
-        .collect()
-}
-
-/// `<base>/adverb-<uid>/<network namespace>-<port>`, readable by this user only. Whoever could put
-/// a directory of his own there would see all our packets, so an unexpected owner is an error.
-fn private_directory(base: &std::path::Path, port: u16) -> std::io::Result<PathBuf> {
-    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-    let uid = rustix::process::geteuid().as_raw();
-    let home = base.join(format!("adverb-{uid}"));
-    let namespace = std::fs::metadata("/proc/self/ns/net").map_or(0, |m| m.ino());
-    let dir = home.join(format!("{namespace}-{port}"));
-    for d in [&home, &dir] {
-        match std::fs::DirBuilder::new().mode(0o700).create(d) {
-            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(e),
-            _ => {}
-        }
-        let meta = std::fs::symlink_metadata(d)?;
-        if !meta.is_dir() || meta.uid() != uid || meta.mode() & 0o077 != 0 {
-            return Err(std::io::Error::new(
-                std::io::ErrorKind::PermissionDenied,
-                format!("{} is not a private directory of this user", d.display()),
-            ));
-        }
-    }
-    Ok(dir)
-}

@@ -28,7 +28,7 @@ impl Nic {
         }
         // A peer in another PID namespace has no number here; its death is then found only by
         // retries, as with a peer on another host.
-        let Some(pid) = self.shm.pid_of(slot).and_then(|p| Pid::from_raw(p as i32)) else { return };
+        let Some(pid) = self.shm.place().pid_of(slot).and_then(|p| Pid::from_raw(p as i32)) else { return };
         let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else { return };
         let data = epoll::EventData::new_u64(wake::PEER + u64::from(slot));
         if epoll::add(&self.wakeups, &fd, data, epoll::EventFlags::IN).is_ok() {
@@ -42,7 +42,8 @@ impl Nic {
         if let Some(fd) = self.peers.watched.acquire().remove(&slot) {
             let _ = epoll::delete(&self.wakeups, &fd);
         }
-        self.shm.probe(slot);
+        let _ = self.shm.probe(slot);
+        self.shm.sweep();
         let now = crate::clock::now();
         self.qps.for_each(|cell| cell.peer_died(self, slot, now));
     }

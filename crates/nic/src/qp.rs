@@ -11,7 +11,7 @@ use adverb_engine::{
 use adverb_link::{Meta, qpn};
 use adverb_wire::{Mtu, Transport};
 
-use crate::async_events::{AsyncKind, Source};
+use crate::async_events::Source;
 use crate::context::Context;
 use crate::cq::{Cq, CqCell};
 use crate::error::NicError;
@@ -271,8 +271,8 @@ impl Qp {
         if self.cell.transport == Transport::Ud {
             // A datagram queue pair must hear strangers from RTR on.
             let listens = mask.contains(AttrMask::STATE) && attr.state == QpState::Rtr;
-            if listens && nic.must_listen(context.device()) {
-                nic.open_udp(context.device())?;
+            if listens {
+                nic.listen(context.device())?;
             }
             return Ok(None);
         }
@@ -307,15 +307,9 @@ impl QpCell {
     /// What follows an engine call: a queue pair whose completion found no room fails.
     pub(crate) fn settle(&self, state: &mut State, now: Instant) {
         if self.cq_failed.load(Ordering::Relaxed) && self.cq_failed.swap(false, Ordering::Relaxed) {
-            let limits = device_limits(&self.context);
-            let attr = QpAttr { state: QpState::Err, ..state.machine.attrs() };
-            let moved =
-                state.machine.modify(now, &attr, AttrMask::STATE, &limits, &mut self.view());
+            state.machine.fail(now, &mut self.view());
             // The flushed work finds the CQ full as well, and that is no news.
             self.cq_failed.store(false, Ordering::Relaxed);
-            if moved.is_ok() {
-                self.context.raise(AsyncKind::QpFatal, Source::Qp(self.user));
-            }
         }
     }
 

@@ -35,9 +35,9 @@ impl Nic {
                 return Ok(Way { route: Route::Loopback, udp: None });
             }
             if links.shm
-                && let Some(route) = self.shm.route(remote)
+                && let Some(route) = self.shm.route(slot)
             {
-                return Ok(Way { route, udp: None });
+                return Ok(Way { route: Route::Shm(route), udp: None });
             }
         }
         if !links.udp {
@@ -45,10 +45,21 @@ impl Nic {
         }
         let link = self.open_udp(device)?;
         let path = path_of(av);
-        match link.route(&path, &device.addresses, device.gids()) {
-            Some(route) => Ok(Way { route, udp: Some(link) }),
+        match link.route(&path, device.gids()) {
+            Some(route) => Ok(Way { route: Route::Udp(route), udp: Some(link) }),
             None => Err(unreachable("no address of the device can reach it over UDP".to_owned())),
         }
+    }
+
+    /// Opens the sockets of a device on which strangers may speak to us. On the loopback interface
+    /// there are no strangers as long as shared memory reaches everybody.
+    pub(crate) fn listen(&self, device: &Device) -> Result<(), NicError> {
+        let links = self.config.links;
+        let alone = device.addresses.iter().all(IpAddr::is_loopback);
+        if links.udp && !(alone && links.shm) {
+            self.open_udp(device)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn capabilities(&self, way: &Way) -> Capabilities {

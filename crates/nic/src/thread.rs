@@ -89,7 +89,7 @@ fn wait(nic: &Nic) -> std::io::Result<()> {
 
 /// Leaves the NIC to the application for a tick, or until a peer rings.
 fn tick(nic: &Nic) {
-    let bell = nic.shm.place().bell_fd();
+    let bell = nic.shm.bell_fd();
     let mut fds = [PollFd::new(&nic.kick, PollFlags::IN), PollFd::from_borrowed_fd(bell, PollFlags::IN)];
     let rung = poll(&mut fds, Some(&TICK)).is_ok_and(|n| n > 0);
     take_kick(nic);

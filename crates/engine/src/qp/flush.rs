@@ -18,6 +18,14 @@ impl Qp {
         }
     }
 
+    /// The peer is known to be gone, by other means than its silence: the oldest send ends as if its
+    /// retries were used up, everything else is flushed, and so is a side that only waited to receive.
+    pub fn peer_lost(&mut self, now: Instant, host: &mut dyn Host) {
+        if matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd) {
+            self.fail_send(now, WcStatus::RetryExcErr, host);
+        }
+    }
+
     /// Moves to ERR and flushes both queues. Answers not sent yet are forgotten.
     pub(super) fn enter_error(&mut self, now: Instant, host: &mut dyn Host) {
         self.responder.forget_answers();

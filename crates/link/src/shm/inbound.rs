@@ -18,8 +18,8 @@ pub(super) struct Inbound {
     /// The slot file of the sender when the ring was handed over.
     pub(super) inode: u64,
     watch: Watch,
-    /// Rings the sender when it waits for space.
-    bell: UnixDatagram,
+    /// Rings the sender when it waits for space; none if it was gone before we saw its ring.
+    bell: Option<UnixDatagram>,
     reader: Mutex<Reader>,
     /// The ring's content made no sense; it is not looked at again.
     broken: AtomicBool,
@@ -35,7 +35,12 @@ struct Reader {
 }
 
 impl Inbound {
-    pub(super) fn new(from: u16, inode: u64, consumer: Consumer, bell: UnixDatagram) -> Self {
+    pub(super) fn new(
+        from: u16,
+        inode: u64,
+        consumer: Consumer,
+        bell: Option<UnixDatagram>,
+    ) -> Self {
         let watch = consumer.watch();
         let record = Box::new([0; MAX_PREFIX + MAX_PACKET]);
         let reader = Mutex::new(Reader {
@@ -103,9 +108,11 @@ impl Inbound {
             sink(&meta, packet);
             count += 1;
         }
-        if consumer.take_wake() {
+        if consumer.take_wake()
+            && let Some(bell) = &self.bell
+        {
             // A bell that nobody owns needs no ringing.
-            let _ = ring_bell(&self.bell);
+            let _ = ring_bell(bell);
         }
         count
     }

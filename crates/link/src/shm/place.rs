@@ -75,7 +75,7 @@ pub struct Place {
     bell: UnixDatagram,
     pid_namespace: u64,
     /// Holds the lock. A forked child inherits it, and must neither unlock it nor remove the files.
-    _locked: File,
+    locked: File,
     owner: u32,
 }
 
@@ -118,7 +118,7 @@ impl Place {
             page,
             bell,
             pid_namespace,
-            _locked: file,
+            locked: file,
             owner,
         })
     }
@@ -139,6 +139,20 @@ impl Place {
     #[must_use]
     pub fn bell_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
+    }
+
+    /// The descriptor whose lock says that this process lives. A forked child should close its copy.
+    #[must_use]
+    pub fn life_fd(&self) -> BorrowedFd<'_> {
+        self.locked.as_fd()
+    }
+
+    /// The process at `slot`, if it lives and its number means something in our PID namespace.
+    #[must_use]
+    pub fn pid_of(&self, slot: u16) -> Option<u32> {
+        let (file, _) = self.living(slot)?;
+        let page = ProcessPage::open(&file).ok()?;
+        (page.pid_namespace() == self.pid_namespace).then(|| page.pid())
     }
 
     /// Whether a living process holds `slot`.

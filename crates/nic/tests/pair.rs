@@ -1,0 +1,200 @@
+//! Two queue pairs of this process, over whatever link the environment allows.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant as Clock};
+
+use adverb_nic::{
+    Access, AttrMask, Av, Channel, Completion, Context, Cq, Mr, Pd, Qp, QpAttr, QpCaps, QpNum, QpSpec,
+    QpState, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge, Transport, WcOpcode, WcStatus, devices,
+};
+
+struct Side {
+    qp: Arc<Qp>,
+    cq: Arc<Cq>,
+    channel: Arc<Channel>,
+    mr: Arc<Mr>,
+    memory: Box<[u8]>,
+    _pd: Arc<Pd>,
+}
+
+fn side(context: &Arc<Context>) -> Side {
+    let pd = context.alloc_pd().unwrap();
+    let channel = context.create_channel().unwrap();
+    let cq = context.create_cq(64, Some(&channel), 0, 7).unwrap();
+    let memory = vec![0u8; 1 << 20].into_boxed_slice();
+    let access =
+        Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+    let addr = memory.as_ptr() as u64;
+    let mr = pd.reg_mr(addr, memory.len() as u64, addr, access).unwrap();
+    let caps =
+        QpCaps { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 2, max_recv_sge: 2, max_inline: 64 };
+    let qp = pd
+        .create_qp(&QpSpec {
+            transport: Transport::Rc,
+            send_cq: &cq,
+            recv_cq: &cq,
+            srq: None,
+            caps,
+            sq_sig_all: false,
+            user: 1,
+        })
+        .unwrap();
+    Side { qp, cq, channel, mr, memory, _pd: pd }
+}
+
+fn connect(from: &Side, to: &Side, context: &Context) {
+    let gid = context.device().gids()[1];
+    let attr = QpAttr {
+        state: QpState::Init,
+        access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
+        ..QpAttr::default()
+    };
+    from.qp
+        .modify(
+            &attr,
+            AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS,
+        )
+        .unwrap();
+    let attr = QpAttr {
+        state: QpState::Rtr,
+        av: Av { sgid_index: 1, dgid: gid, ..Av::default() },
+        path_mtu: 3,
+        dest_qpn: to.qp.number(),
+        rq_psn: 100,
+        max_dest_rd_atomic: 4,
+        min_rnr_timer: 12,
+        ..attr
+    };
+    let mask = AttrMask::STATE
+        | AttrMask::AV
+        | AttrMask::PATH_MTU
+        | AttrMask::DEST_QPN
+        | AttrMask::RQ_PSN
+        | AttrMask::MAX_DEST_RD_ATOMIC
+        | AttrMask::MIN_RNR_TIMER;
+    from.qp.modify(&attr, mask).unwrap();
+    let attr = QpAttr {
+        state: QpState::Rts,
+        sq_psn: 100,
+        timeout: 14,
+        retry_cnt: 7,
+        rnr_retry: 7,
+        max_rd_atomic: 4,
+        ..attr
+    };
+    let mask = AttrMask::STATE
+        | AttrMask::SQ_PSN
+        | AttrMask::TIMEOUT
+        | AttrMask::RETRY_CNT
+        | AttrMask::RNR_RETRY
+        | AttrMask::MAX_QP_RD_ATOMIC;
+    from.qp.modify(&attr, mask).unwrap();
+}
+
+impl Side {
+    fn sge(&self, at: usize, len: u32) -> Sge {
+        Sge {
+            addr: self.memory.as_ptr() as u64 + at as u64,
+            len,
+            lkey: adverb_nic::Key(self.mr.lkey()),
+        }
+    }
+
+    fn send(&self, wr_id: u64, op: SendOp, sge: Sge) {
+        let wr = SendWr {
+            wr_id,
+            op,
+            flags: SendFlags::SIGNALED,
+            data: SendData::Sges(&[sge]),
+            ud: None,
+        };
+        self.qp.post_send(&wr).unwrap();
+        self.qp.kick();
+    }
+
+    fn recv(&self, wr_id: u64, sge: Sge) {
+        self.qp.post_recv(&RecvWr { wr_id, sges: &[sge] }).unwrap();
+    }
+
+    fn completion(&self) -> Completion {
+        let mut out = [Completion::success(0, WcOpcode::Send, QpNum(0), adverb_nic::now())];
+        let start = Clock::now();
+        while self.cq.poll(&mut out).unwrap() == 0 {
+            assert!(start.elapsed() < Duration::from_secs(5), "no completion within 5 s");
+        }
+        out[0]
+    }
+}
+
+fn pair() -> (Arc<Context>, Side, Side) {
+    let context = Context::open(&devices().unwrap()[0]).unwrap();
+    let (a, b) = (side(&context), side(&context));
+    connect(&a, &b, &context);
+    connect(&b, &a, &context);
+    (context, a, b)
+}
+
+#[test]
+fn a_send_arrives_whole_and_completes_once_on_both_sides() {
+    let (_context, mut a, b) = pair();
+    for (i, len) in [0u32, 1, 4096, 100_000].into_iter().enumerate() {
+        for (j, byte) in a.memory[..len as usize].iter_mut().enumerate() {
+            *byte = (i + j * 7) as u8;
+        }
+        b.recv(1, b.sge(0, 1 << 20));
+        a.send(2, SendOp::Send, a.sge(0, len));
+        let received = b.completion();
+        assert_eq!(
+            (received.wr_id, received.status, received.byte_len),
+            (1, WcStatus::Success, len)
+        );
+        assert_eq!(a.memory[..len as usize], b.memory[..len as usize]);
+        let sent = a.completion();
+        assert_eq!((sent.wr_id, sent.status), (2, WcStatus::Success));
+    }
+}
+
+#[test]
+fn one_sided_operations_need_no_call_of_the_target() {
+    let (_context, mut a, b) = pair();
+    let rkey = adverb_nic::Key(b.mr.rkey());
+    let remote = b.memory.as_ptr() as u64;
+    a.memory[..5].copy_from_slice(b"hello");
+    a.send(1, SendOp::Write { remote_addr: remote + 100, rkey }, a.sge(0, 5));
+    assert_eq!(a.completion().status, WcStatus::Success);
+    assert_eq!(&b.memory[100..105], b"hello");
+    a.send(2, SendOp::Read { remote_addr: remote + 100, rkey }, a.sge(10, 5));
+    assert_eq!(a.completion().status, WcStatus::Success);
+    assert_eq!(&a.memory[10..15], b"hello");
+    a.send(3, SendOp::FetchAdd { remote_addr: remote + 8, rkey, add: 5 }, a.sge(16, 8));
+    assert_eq!(a.completion().status, WcStatus::Success);
+    assert_eq!(b.memory[8], 5);
+}
+
+#[test]
+fn a_foreign_key_ends_in_a_remote_access_error() {
+    let (_context, a, b) = pair();
+    let rkey = adverb_nic::Key(b.mr.rkey() ^ 0x100);
+    let remote_addr = b.memory.as_ptr() as u64;
+    a.send(1, SendOp::Write { remote_addr, rkey }, a.sge(0, 8));
+    assert_eq!(a.completion().status, WcStatus::RemAccessErr);
+    assert_eq!(a.qp.state(), QpState::Err);
+}
+
+#[test]
+fn a_thread_asleep_on_the_channel_is_woken_by_what_arrives() {
+    let (_context, a, b) = pair();
+    for round in 0..100 {
+        b.recv(round, b.sge(0, 64));
+        b.cq.req_notify(false).unwrap();
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| b.channel.next_event().unwrap());
+            a.send(round, SendOp::Send, a.sge(0, 8));
+            assert_eq!(waiter.join().unwrap(), 7);
+        });
+        b.cq.ack_events(1);
+        assert_eq!(b.completion().wr_id, round);
+        assert_eq!(a.completion().wr_id, round);
+    }
+    drop(b.qp);
+}
