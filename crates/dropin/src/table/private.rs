@@ -1,0 +1,106 @@
+//! What libibverbs shares with the drivers of its own source tree.
+//!
+//! The node is renamed at each release that changes it, and drivers (libmlx5 and libefa, which perftest, UCX and
+//! libfabric are linked to) do not load without it. So every name stands at each node that is around. Drivers may
+//! register, which is accepted and ignored: no device here is theirs.
+
+macro_rules! private {
+    ($row:ident) => {
+        $row!(__ioctl_final_num_attrs, nothing, private);
+        $row!(__verbs_log, nothing, private);
+        $row!(_verbs_init_and_alloc_context, pointer, private);
+        $row!(execute_ioctl, errno, private);
+        $row!(ibv_cmd_advise_mr, errno, private);
+        $row!(ibv_cmd_alloc_dm, errno, private);
+        $row!(ibv_cmd_alloc_dmah, errno, private);
+        $row!(ibv_cmd_alloc_mw, errno, private);
+        $row!(ibv_cmd_alloc_pd, errno, private);
+        $row!(ibv_cmd_attach_mcast, errno, private);
+        $row!(ibv_cmd_close_xrcd, errno, private);
+        $row!(ibv_cmd_create_ah, errno, private);
+        $row!(ibv_cmd_create_comp_cntr, errno, private);
+        $row!(ibv_cmd_create_counters, errno, private);
+        $row!(ibv_cmd_create_cq, errno, private);
+        $row!(ibv_cmd_create_cq_ex, errno, private);
+        $row!(ibv_cmd_create_cq_ex2, errno, private);
+        $row!(ibv_cmd_create_flow, errno, private);
+        $row!(ibv_cmd_create_flow_action_esp, errno, private);
+        $row!(ibv_cmd_create_qp, errno, private);
+        $row!(ibv_cmd_create_qp_ex2, errno, private);
+        $row!(ibv_cmd_create_qp_ex, errno, private);
+        $row!(ibv_cmd_create_rwq_ind_table, errno, private);
+        $row!(ibv_cmd_create_srq, errno, private);
+        $row!(ibv_cmd_create_srq_ex, errno, private);
+        $row!(ibv_cmd_create_wq, errno, private);
+        $row!(ibv_cmd_dealloc_mw, errno, private);
+        $row!(ibv_cmd_dealloc_pd, errno, private);
+        $row!(ibv_cmd_dereg_mr, errno, private);
+        $row!(ibv_cmd_destroy_ah, errno, private);
+        $row!(ibv_cmd_destroy_comp_cntr, errno, private);
+        $row!(ibv_cmd_destroy_counters, errno, private);
+        $row!(ibv_cmd_destroy_cq, errno, private);
+        $row!(ibv_cmd_destroy_flow, errno, private);
+        $row!(ibv_cmd_destroy_flow_action, errno, private);
+        $row!(ibv_cmd_destroy_qp, errno, private);
+        $row!(ibv_cmd_destroy_rwq_ind_table, errno, private);
+        $row!(ibv_cmd_destroy_srq, errno, private);
+        $row!(ibv_cmd_destroy_wq, errno, private);
+        $row!(ibv_cmd_detach_mcast, errno, private);
+        $row!(ibv_cmd_export_dmabuf_fd, minus_one, private);
+        $row!(ibv_cmd_free_dm, errno, private);
+        $row!(ibv_cmd_free_dmah, errno, private);
+        $row!(ibv_cmd_get_context, errno, private);
+        $row!(ibv_cmd_inc_comp_cntr, errno, private);
+        $row!(ibv_cmd_inc_err_comp_cntr, errno, private);
+        $row!(ibv_cmd_modify_cq, errno, private);
+        $row!(ibv_cmd_modify_flow_action_esp, errno, private);
+        $row!(ibv_cmd_modify_qp, errno, private);
+        $row!(ibv_cmd_modify_qp_ex, errno, private);
+        $row!(ibv_cmd_modify_srq, errno, private);
+        $row!(ibv_cmd_modify_wq, errno, private);
+        $row!(ibv_cmd_open_qp, errno, private);
+        $row!(ibv_cmd_open_xrcd, errno, private);
+        $row!(ibv_cmd_poll_cq, errno, private);
+        $row!(ibv_cmd_post_recv, errno, private);
+        $row!(ibv_cmd_post_send, errno, private);
+        $row!(ibv_cmd_post_srq_recv, errno, private);
+        $row!(ibv_cmd_qp_attach_comp_cntr, errno, private);
+        $row!(ibv_cmd_query_comp_cntr_caps, errno, private);
+        $row!(ibv_cmd_query_context, errno, private);
+        $row!(ibv_cmd_query_device_any, errno, private);
+        $row!(ibv_cmd_query_mr, errno, private);
+        $row!(ibv_cmd_query_port, errno, private);
+        $row!(ibv_cmd_query_port_speed, errno, private);
+        $row!(ibv_cmd_query_qp, errno, private);
+        $row!(ibv_cmd_query_srq, errno, private);
+        $row!(ibv_cmd_read_comp_cntr, errno, private);
+        $row!(ibv_cmd_read_counters, errno, private);
+        $row!(ibv_cmd_read_err_comp_cntr, errno, private);
+        $row!(ibv_cmd_reg_dm_mr, errno, private);
+        $row!(ibv_cmd_reg_dmabuf_mr, errno, private);
+        $row!(ibv_cmd_reg_mr, errno, private);
+        $row!(ibv_cmd_reg_mr_ex, errno, private);
+        $row!(ibv_cmd_req_notify_cq, errno, private);
+        $row!(ibv_cmd_rereg_mr, errno, private);
+        $row!(ibv_cmd_resize_cq, errno, private);
+        $row!(ibv_cmd_set_comp_cntr, errno, private);
+        $row!(ibv_cmd_set_err_comp_cntr, errno, private);
+        $row!(ibv_dmabuf_heap_alloc, pointer, private);
+        $row!(ibv_dmabuf_heap_cc_shared_init, nothing, private);
+        $row!(ibv_dmabuf_heap_destroy, nothing, private);
+        $row!(ibv_dmabuf_heap_free, nothing, private);
+        $row!(ibv_query_gid_type, code, private);
+        $row!(ibv_read_ibdev_sysfs_file, code, private);
+        $row!(ibv_wr_opcode_str, code, private);
+        $row!(verbs_init_cq, errno, private);
+        $row!(verbs_open_device, pointer, private);
+        $row!(verbs_set_ops, nothing, private);
+        $row!(verbs_uninit_context, nothing, private);
+        $row!(verbs_register_driver_34, nothing, "IBVERBS_PRIVATE_34");
+        $row!(verbs_register_driver_57, nothing, "IBVERBS_PRIVATE_57");
+        $row!(verbs_register_driver_59, nothing, "IBVERBS_PRIVATE_59");
+        $row!(verbs_register_driver_64, nothing, "IBVERBS_PRIVATE_64");
+        $row!(verbs_register_driver_65, nothing, "IBVERBS_PRIVATE_65");
+    };
+}
+pub(crate) use private;

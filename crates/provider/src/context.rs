@@ -1,0 +1,105 @@
+//! Opening a device, `ibv_open_device(3)`, and the tables that C programs jump through.
+//!
+//! Most calls of verbs.h are inline: they read a function from the context and jump. A context is therefore always laid
+//! out as the newest `verbs_context` with its size in it; slots of what is not built stay empty, which the inline calls
+//! answer with EOPNOTSUPP. Programs built against an older header look less far to the front.
+
+use std::ffi::{c_int, c_void};
+use std::fs::File;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use adverb_abi::types::{
+    VERBS_ABI_IS_EXTENDED, Zeroed as _, ibv_context, ibv_context_ops, ibv_device, verbs_context,
+};
+
+use crate::errno::{self, Error};
+use crate::handle::{Kind, Object, context_pointer, find, find_context};
+use crate::{cq, cq_ex, device, misc, pd, post, qp, query, srq};
+
+/// An open device.
+pub(crate) struct Context {
+    pub(crate) nic: Arc<adverb_nic::Context>,
+    /// Stands in for the file of the kernel's verbs device: some programs check or pass it on, none can use it.
+    _command: OwnedFd,
+}
+
+impl Kind for Context {
+    type Public = verbs_context;
+    const NAME: &'static str = "device context";
+    const MARK: u64 = 0xadc0_0000_0000_0001;
+}
+
+/// The calls of the first ABI. The others of this table have long been exported functions instead.
+fn operations() -> ibv_context_ops {
+    ibv_context_ops {
+        poll_cq: Some(cq::poll_cq),
+        req_notify_cq: Some(cq::req_notify_cq),
+        post_srq_recv: Some(post::post_srq_recv),
+        post_send: Some(post::post_send),
+        post_recv: Some(post::post_recv),
+        ..ibv_context_ops::zeroed()
+    }
+}
+
+/// All calls that are reached through the context.
+fn table(context: ibv_context) -> verbs_context {
+    verbs_context {
+        query_port: Some(query::query_port),
+        query_device_ex: Some(query::query_device_ex),
+        query_rt_values: Some(misc::query_rt_values),
+        create_cq_ex: Some(cq_ex::create_cq_ex),
+        create_qp_ex: Some(qp::create_qp_ex),
+        create_srq_ex: Some(srq::create_srq_ex),
+        alloc_td: Some(pd::alloc_td),
+        dealloc_td: Some(pd::dealloc_td),
+        alloc_parent_domain: Some(pd::alloc_parent_domain),
+        sz: size_of::<verbs_context>(),
+        context,
+        ..verbs_context::zeroed()
+    }
+}
+
+/// `ibv_open_device(3)`. May be called more than once for a device, each time for an independent context.
+///
+/// # Safety
+/// `device` is NULL or a device.
+pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    let open = || -> Result<*mut ibv_context, Error> {
+        // SAFETY: as our caller promises.
+        let device = unsafe { find::<device::Device>(device) }?;
+        let nic = adverb_nic::Context::open(&device.nic)?;
+        let command = OwnedFd::from(File::open("/dev/null")?);
+        let public = ibv_context {
+            device: device.public(),
+            ops: operations(),
+            cmd_fd: command.as_raw_fd(),
+            async_fd: nic.async_fd(),
+            num_comp_vectors: device.nic.limits().comp_vectors as c_int,
+            abi_compat: std::ptr::without_provenance_mut::<c_void>(VERBS_ABI_IS_EXTENDED),
+            ..ibv_context::zeroed()
+        };
+        Ok(context_pointer(Object::create(
+            table(public),
+            Context {
+                nic,
+                _command: command,
+            },
+        )))
+    };
+    errno::pointer("ibv_open_device", open())
+}
+
+/// `ibv_close_device(3)`. What was made in the context is not freed with it.
+///
+/// # Safety
+/// `context` is NULL or a context, which nobody uses any more.
+pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    // SAFETY: as our caller promises.
+    let closed = unsafe { find_context(context) }.map(|context| {
+        // SAFETY: the last use, here and by contract in C.
+        unsafe { context.free() }
+    });
+    errno::minus_one("ibv_close_device", closed.map(|()| 0))
+}

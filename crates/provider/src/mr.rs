@@ -1,0 +1,295 @@
+//! Memory regions: `ibv_reg_mr(3)`, `ibv_rereg_mr(3)`, `ibv_reg_dmabuf_mr(3)`.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use adverb_abi::types::*;
+use adverb_engine::Access;
+
+use crate::errno::{self, Error};
+use crate::handle::{Kind, Object, find};
+use crate::pd::{Pd, Share};
+
+/// A memory region.
+pub(crate) struct Mr {
+    nic: Arc<adverb_nic::Mr>,
+    pd: Mutex<Arc<Share>>,
+}
+
+impl Kind for Mr {
+    type Public = ibv_mr;
+    const NAME: &'static str = "memory region";
+    const MARK: u64 = 0xad3e_0000_0000_0001;
+}
+
+/// Rights that need a device that is not this one.
+const NOT_OFFERED: Access = Access::ON_DEMAND
+    .union(Access::FLUSH_GLOBAL)
+    .union(Access::FLUSH_PERSISTENT);
+
+/// Checks what is asked for. Bits of the optional range that nobody knows are hints, and dropped.
+fn access(bits: c_uint) -> Result<Access, Error> {
+    let asked = bits & !IBV_ACCESS_OPTIONAL_RANGE | bits & Access::RELAXED_ORDERING.bits();
+    let access = Access::from_bits(asked).ok_or(Error::Bits {
+        what: "access",
+        bits: u64::from(asked & !Access::all().bits()),
+    })?;
+    if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
+        && !access.contains(Access::LOCAL_WRITE)
+    {
+        return Err(Error::Argument(
+            "remote write and atomic access also need local write access",
+        ));
+    }
+    if access.intersects(NOT_OFFERED) {
+        return Err(Error::Unsupported("on-demand or flush access"));
+    }
+    Ok(access)
+}
+
+/// # Safety
+/// `pd` is NULL or a domain. The memory may be anything: registration looks whether it is there.
+unsafe fn register(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    bits: c_uint,
+) -> Result<*mut ibv_mr, Error> {
+    // SAFETY: as our caller promises.
+    let domain = unsafe { find::<Pd>(pd) }?;
+    let access = access(bits)?;
+    if length == 0 {
+        return Err(Error::Argument("the region has no bytes"));
+    }
+    let share = domain.share();
+    // SAFETY: the domain is alive, and its context pointer is never written to.
+    let context = unsafe { (*domain.public()).context };
+    let nic = share.nic.reg_mr(addr as u64, length as u64, iova, access)?;
+    let public = ibv_mr {
+        context,
+        pd,
+        addr,
+        length,
+        handle: 0,
+        lkey: nic.lkey(),
+        rkey: nic.rkey(),
+    };
+    Ok(Object::create(
+        public,
+        Mr {
+            nic,
+            pd: Mutex::new(share),
+        },
+    )
+    .public())
+}
+
+/// The address that keys use for the first byte, when the program names none.
+fn own_iova(addr: *mut c_void, bits: c_uint) -> u64 {
+    if bits & IBV_ACCESS_ZERO_BASED != 0 {
+        0
+    } else {
+        addr as u64
+    }
+}
+
+/// `ibv_reg_mr(3)`.
+///
+/// # Safety
+/// `pd` is NULL or a domain. The memory stays mapped until the region is deregistered.
+pub unsafe extern "C" fn ibv_reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    let bits = access as c_uint;
+    // SAFETY: as our caller promises.
+    errno::pointer("ibv_reg_mr", unsafe {
+        register(pd, addr, length, own_iova(addr, bits), bits)
+    })
+}
+
+/// `ibv_reg_mr_iova(3)`: keys address the region from `iova`.
+///
+/// # Safety
+/// As [`ibv_reg_mr`].
+pub unsafe extern "C" fn ibv_reg_mr_iova(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: as our caller promises.
+    errno::pointer("ibv_reg_mr_iova", unsafe {
+        register(pd, addr, length, iova, access as c_uint)
+    })
+}
+
+/// What `ibv_reg_mr` of newer headers becomes when optional access bits are set.
+///
+/// # Safety
+/// As [`ibv_reg_mr`].
+pub unsafe extern "C" fn ibv_reg_mr_iova2(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> *mut ibv_mr {
+    // SAFETY: as our caller promises.
+    errno::pointer("ibv_reg_mr_iova2", unsafe {
+        register(pd, addr, length, iova, access)
+    })
+}
+
+/// `ibv_reg_dmabuf_mr(3)`: memory of another device, which is out of a software device's reach.
+///
+/// # Safety
+/// None of the arguments is looked at.
+pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
+    _pd: *mut ibv_pd,
+    _offset: u64,
+    _length: usize,
+    _iova: u64,
+    _fd: c_int,
+    _access: c_int,
+) -> *mut ibv_mr {
+    errno::pointer(
+        "ibv_reg_dmabuf_mr",
+        Err(Error::Unsupported("memory of other devices")),
+    )
+}
+
+/// `ibv_dereg_mr(3)`. When it returns, nothing touches the memory any more.
+///
+/// # Safety
+/// `mr` is NULL or a region.
+pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    let dereg = || -> Result<(), Error> {
+        // SAFETY: as our caller promises.
+        let mr = unsafe { find::<Mr>(mr) }?;
+        mr.nic.dereg()?;
+        // SAFETY: the region is gone, so there is nothing more to ask it.
+        unsafe { mr.free() };
+        Ok(())
+    };
+    errno::status("ibv_dereg_mr", dereg())
+}
+
+const REREG_FLAGS: c_uint =
+    IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+
+/// # Safety
+/// As [`ibv_rereg_mr`].
+unsafe fn change(
+    mr: &Object<Mr>,
+    flags: c_uint,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    bits: c_uint,
+) -> Result<(), Error> {
+    if flags & !REREG_FLAGS != 0 || flags == 0 {
+        return Err(Error::Bits {
+            what: "flags",
+            bits: u64::from(flags & !REREG_FLAGS),
+        });
+    }
+    let translation = if flags & IBV_REREG_MR_CHANGE_TRANSLATION == 0 {
+        None
+    } else if length == 0 || addr.is_null() {
+        return Err(Error::Argument(
+            "the new place of the region has no bytes or no address",
+        ));
+    } else {
+        Some((addr as u64, length as u64))
+    };
+    let new_access = match flags & IBV_REREG_MR_CHANGE_ACCESS {
+        0 if bits != 0 => {
+            return Err(Error::Argument(
+                "access is given without IBV_REREG_MR_CHANGE_ACCESS",
+            ));
+        }
+        0 => None,
+        _ => Some(access(bits)?),
+    };
+    let share = match flags & IBV_REREG_MR_CHANGE_PD {
+        0 => None,
+        // SAFETY: as our caller promises.
+        _ => Some(unsafe { find::<Pd>(pd) }?.share()),
+    };
+    mr.nic.rereg(
+        translation,
+        share.as_ref().map(|share| &share.nic),
+        new_access,
+    )?;
+    let public = mr.public();
+    // SAFETY: the region is alive; the manual forbids to use it while it is changed.
+    unsafe {
+        if translation.is_some() {
+            (*public).addr = addr;
+            (*public).length = length;
+        }
+        if let Some(share) = share {
+            (*public).pd = pd;
+            *mr.pd.lock().unwrap_or_else(PoisonError::into_inner) = share;
+        }
+        (*public).lkey = mr.nic.lkey();
+        (*public).rkey = mr.nic.rkey();
+    }
+    Ok(())
+}
+
+/// `ibv_rereg_mr(3)`. On failure the old registration is intact, which -1 says; none of the other codes can occur.
+///
+/// # Safety
+/// `mr` is NULL or a region, `pd` a domain where the flags name it.
+pub unsafe extern "C" fn ibv_rereg_mr(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    // SAFETY: as our caller promises.
+    let changed = unsafe { find::<Mr>(mr) }
+        // SAFETY: likewise.
+        .and_then(|mr| unsafe { change(mr, flags as c_uint, pd, addr, length, access as c_uint) });
+    const { assert!(IBV_REREG_MR_ERR_INPUT == -1) };
+    errno::minus_one("ibv_rereg_mr", changed.map(|()| 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn optional_access_bits_are_hints_and_others_are_not() {
+        let local = IBV_ACCESS_LOCAL_WRITE;
+        assert_eq!(access(local | 1 << 25).ok(), Some(Access::LOCAL_WRITE));
+        assert_eq!(
+            access(local | IBV_ACCESS_RELAXED_ORDERING).ok(),
+            Some(Access::LOCAL_WRITE | Access::RELAXED_ORDERING)
+        );
+        assert_eq!(
+            access(local | 1 << 12).map_err(|e| e.errno()),
+            Err(libc::EINVAL)
+        );
+        assert_eq!(
+            access(local | 1 << 31).map_err(|e| e.errno()),
+            Err(libc::EINVAL)
+        );
+        assert_eq!(
+            access(IBV_ACCESS_REMOTE_WRITE).map_err(|e| e.errno()),
+            Err(libc::EINVAL)
+        );
+        assert_eq!(
+            access(IBV_ACCESS_ON_DEMAND).map_err(|e| e.errno()),
+            Err(libc::EOPNOTSUPP)
+        );
+    }
+}
