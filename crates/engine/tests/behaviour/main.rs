@@ -1,0 +1,16 @@
+//! Two queue pairs, a virtual clock and a wire with faults: what the engine does as seen from outside.
+
+mod access;
+mod completion_queue;
+mod datagram;
+mod duplicates;
+mod flushing;
+mod harness;
+mod keys;
+mod modify;
+mod operations;
+mod programs;
+mod recovery;
+mod refusals;
+mod shared_receive;
+mod unreliable;
