@@ -295,11 +295,24 @@ impl Nic {
         &self,
         sleep: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<bool> {
-        let page = self.shm.page();
-        page.sleep_flag().announce_sleep();
+        {
+            let mut sleepers = self.sleepers.acquire();
+            *sleepers += 1;
+            self.shm.page().sleep_flag().announce_sleep();
+        }
         let idle = !self.shm.has_inbound() && !self.loopback.has_inbound();
         let slept = if idle && !self.timers.due(clock::now()) { sleep() } else { Ok(()) };
-        page.sleep_flag().announce_awake();
+        {
+            let mut sleepers = self.sleepers.acquire();
+            *sleepers -= 1;
+            if *sleepers == 0 {
+                self.shm.page().sleep_flag().announce_awake();
+            } else {
+                // Whoever rang took the flag down for all of us, and another thread sleeps on.
+                // The pass below takes what came before the flag is up again.
+                self.shm.page().sleep_flag().announce_sleep();
+            }
+        }
         slept?;
         self.service_wakeups();
         Ok(self.drive(clock::now()))

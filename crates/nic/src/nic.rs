@@ -46,6 +46,9 @@ pub(crate) struct Nic {
     pub(crate) waiters: AtomicU32,
     /// The NIC thread sleeps until it is kicked.
     pub(crate) parked: AtomicBool,
+    /// Threads between announcing their sleep and being awake again. The flag in the process page
+    /// is one for all of them, so it changes under this lock only.
+    pub(crate) sleepers: Mutex<u32>,
     pub(crate) kick: EventFd,
     /// Everything that can wake the NIC: the bell, the timer, sockets, the deaths of peers.
     pub(crate) wakeups: OwnedFd,
@@ -125,6 +128,7 @@ impl Nic {
             leader: AtomicBool::new(false),
             waiters: AtomicU32::new(0),
             parked: AtomicBool::new(false),
+            sleepers: Mutex::new(0),
             kick: EventFd::semaphore().map_err(NicError::io("making an eventfd"))?,
             wakeups,
             next_pd: AtomicU32::new(1),
