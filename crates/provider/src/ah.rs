@@ -75,6 +75,7 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
 /// # Safety
 /// `ah` is NULL or an address handle.
 pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
+    // SAFETY: as our caller promises.
     let destroyed = unsafe { find::<Ah>(ah) }.map(|ah| {
         // SAFETY: posted requests have their copy, so this was the last use.
         unsafe { ah.free() }

@@ -11,7 +11,7 @@ use adverb_engine::{Completion, Instant, QpNum, WcOpcode};
 
 use crate::channel::Channel;
 use crate::errno::{self, Error};
-use crate::handle::{Kind, Object, find, find_context, not_null};
+use crate::handle::{Kind, Object, find, find_context, find_if_any, not_null};
 
 /// A completion queue. Each can also be read in place (`cq_ex.rs`), if it was created for that.
 pub(crate) struct Cq {
@@ -50,11 +50,7 @@ pub(crate) unsafe fn create(
     // SAFETY: as our caller promises.
     let open = unsafe { find_context(context) }?;
     // SAFETY: likewise.
-    let reports_to = if channel.is_null() {
-        None
-    } else {
-        Some(unsafe { find::<Channel>(channel) }?)
-    };
+    let reports_to = unsafe { find_if_any::<Channel>(channel) }?;
     Object::create_with(|token| {
         let nic = open.nic.create_cq(
             cqe,

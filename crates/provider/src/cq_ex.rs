@@ -47,11 +47,10 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
                 "a completion field that was asked for (wc_flags)",
             ));
         }
-        // SAFETY: as above.
-        let flags = if mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 {
-            unsafe { (*attr).flags }
-        } else {
-            0
+        let flags = match mask & IBV_CQ_INIT_ATTR_MASK_FLAGS {
+            0 => 0,
+            // SAFETY: announced, so it is there.
+            _ => unsafe { (*attr).flags },
         };
         if flags & !IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0 {
             return Err(Error::Unsupported(

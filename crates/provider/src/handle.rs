@@ -110,12 +110,26 @@ pub(crate) unsafe fn find<'a, K: Kind>(pointer: *mut K::Public) -> Result<&'a Ob
         return Err(Error::Foreign(K::NAME));
     }
     // SAFETY: the caller vouches for the memory; the mark is read as an atomic, in place.
-    let mark = unsafe { &*(&raw const (*object).mark) };
+    let mark = unsafe { &(*object).mark };
     if mark.load(Ordering::Acquire) != K::MARK {
         return Err(Error::Foreign(K::NAME));
     }
     // SAFETY: the mark says that `create` made it and nobody has freed it.
     Ok(unsafe { &*object })
+}
+
+/// As [`find`], for a pointer that may be NULL.
+///
+/// # Safety
+/// As [`find`].
+pub(crate) unsafe fn find_if_any<'a, K: Kind>(
+    pointer: *mut K::Public,
+) -> Result<Option<&'a Object<K>>, Error> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: as our caller promises.
+    unsafe { find(pointer) }.map(Some)
 }
 
 /// The context behind its C pointer, which is not at the front: the table of functions is.

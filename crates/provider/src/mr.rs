@@ -30,7 +30,7 @@ const NOT_OFFERED: Access = Access::ON_DEMAND
 /// Checks what is asked for. Bits of the optional range that nobody knows are hints, and dropped.
 fn access(bits: c_uint) -> Result<Access, Error> {
     let asked = bits & !IBV_ACCESS_OPTIONAL_RANGE | bits & Access::RELAXED_ORDERING.bits();
-    let access = Access::from_bits(asked).ok_or(Error::Bits {
+    let access = Access::from_bits(asked).ok_or_else(|| Error::Bits {
         what: "access",
         bits: u64::from(asked & !Access::all().bits()),
     })?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use adverb_abi::types::*;
 
 use crate::errno::{self, Error};
-use crate::handle::{Kind, Object, find, find_context, not_null};
+use crate::handle::{Kind, Object, find, find_context, find_if_any, not_null};
 
 /// A protection domain, or a parent domain.
 pub(crate) struct Pd {
@@ -21,7 +21,7 @@ pub(crate) struct Pd {
 pub(crate) struct Share {
     pub(crate) nic: Arc<adverb_nic::Pd>,
     /// The domain behind a parent domain.
-    _base: Option<Arc<Share>>,
+    _base: Option<Arc<Self>>,
     /// The thread domain that a parent domain was given.
     _thread: Option<Arc<()>>,
 }
@@ -178,11 +178,8 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
         }
         // SAFETY: as our caller promises.
         let base = unsafe { find::<Pd>(attr.pd) }?.share();
-        let thread = match attr.td.is_null() {
-            true => None,
-            // SAFETY: as our caller promises.
-            false => Some(Arc::clone(&unsafe { find::<Td>(attr.td) }?.uses)),
-        };
+        // SAFETY: as our caller promises.
+        let thread = unsafe { find_if_any::<Td>(attr.td) }?.map(|td| Arc::clone(&td.uses));
         let nic = Arc::clone(&base.nic);
         Ok(create(
             context,

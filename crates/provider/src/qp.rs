@@ -10,7 +10,7 @@ use adverb_wire::{Gid, Transport};
 
 use crate::cq::Cq;
 use crate::errno::{self, Error};
-use crate::handle::{Kind, Object, find, find_context, not_null};
+use crate::handle::{Kind, Object, find, find_context, find_if_any, not_null};
 use crate::pd::{Pd, Share};
 use crate::qp_ex::{self, Builder};
 use crate::srq::Srq;
@@ -75,11 +75,7 @@ unsafe fn create(
         )
     };
     // SAFETY: as above.
-    let srq = if init.srq.is_null() {
-        None
-    } else {
-        Some(unsafe { find::<Srq>(init.srq) }?)
-    };
+    let srq = unsafe { find_if_any::<Srq>(init.srq) }?;
     if let Some(ops) = send_ops {
         qp_ex::check_operations(ops, transport)?;
     }
@@ -187,11 +183,10 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         if mask & IBV_QP_INIT_ATTR_PD == 0 {
             return Err(Error::Argument("the attributes name no protection domain"));
         }
-        // SAFETY: announced members exist.
-        let create_flags = if mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 {
-            unsafe { (*init).create_flags }
-        } else {
-            0
+        let create_flags = match mask & IBV_QP_INIT_ATTR_CREATE_FLAGS {
+            0 => 0,
+            // SAFETY: announced members exist.
+            _ => unsafe { (*init).create_flags },
         };
         if create_flags != 0 {
             return Err(Error::Unsupported("a QP creation flag"));
@@ -313,12 +308,11 @@ fn attributes(from: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttr, Error> {
         attr.cur_state = state(from.cur_qp_state, "cur_qp_state")?;
     }
     if mask.contains(AttrMask::ACCESS_FLAGS) {
-        attr.access = Access::from_bits(from.qp_access_flags & !IBV_ACCESS_OPTIONAL_RANGE).ok_or(
-            Error::Bits {
+        attr.access = Access::from_bits(from.qp_access_flags & !IBV_ACCESS_OPTIONAL_RANGE)
+            .ok_or_else(|| Error::Bits {
                 what: "qp_access_flags",
                 bits: from.qp_access_flags.into(),
-            },
-        )?;
+            })?;
     }
     if mask.contains(AttrMask::AV) {
         attr.av = address(&from.ah_attr)?;
@@ -360,7 +354,8 @@ pub unsafe extern "C" fn ibv_modify_qp(
         // SAFETY: as our caller promises.
         let qp = unsafe { find::<Qp>(qp.cast()) }?;
         not_null(attr, "attribute")?;
-        let mask = AttrMask::from_bits(mask as u32).ok_or(Error::Bits {
+        let known = AttrMask::from_bits(mask as u32);
+        let mask = known.ok_or_else(|| Error::Bits {
             what: "attr_mask",
             bits: u64::from(mask as u32 & !AttrMask::all().bits()),
         })?;

@@ -93,11 +93,10 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
                 bits: u64::from(mask & !ATTRS),
             });
         }
-        // SAFETY: announced members exist.
-        let kind = if mask & IBV_SRQ_INIT_ATTR_TYPE != 0 {
-            unsafe { (*init).srq_type }
-        } else {
-            IBV_SRQT_BASIC
+        let kind = match mask & IBV_SRQ_INIT_ATTR_TYPE {
+            0 => IBV_SRQT_BASIC,
+            // SAFETY: announced members exist.
+            _ => unsafe { (*init).srq_type },
         };
         match kind {
             IBV_SRQT_BASIC if mask & IBV_SRQ_INIT_ATTR_PD == 0 => {
