@@ -178,6 +178,12 @@ impl ShmLink {
         }
     }
 
+    /// How many rings of others are held, for diagnosis.
+    #[must_use]
+    pub fn inbound_rings(&self) -> usize {
+        self.inbound().len()
+    }
+
     /// Takes everything that arrived at our socket: bells, and rings that others made for us. Never waits. Says
     /// whether there was anything.
     pub fn drain_bell(&self) -> io::Result<bool> {
