@@ -1,1 +1,119 @@
-//! adverb
+//! RDMA verbs in Rust, on any machine.
+//!
+//! A verb says what is done; an adverb says how: busily, quietly, adaptively. This crate is the
+//! safe way to both. It runs on a software NIC that is linked in (feature `soft`, on by default:
+//! no kernel module, no privileges, no card) and, through the system's libibverbs, on real ones.
+//! The same program runs on either.
+//!
+//! ```
+//! use adverb::transport::Rc;
+//! use adverb::{Completion, Wait};
+//!
+//! # fn main() -> Result<(), adverb::Error> {
+//! # if cfg!(not(feature = "soft")) { return Ok(()) }
+//! let ctx = adverb::open_default()?;
+//! let pd = ctx.alloc_pd()?;
+//! let cq = ctx.create_cq(64).build()?;
+//!
+//! // Two ends of one connection; usually they live in two processes.
+//! let a = pd.create_qp::<Rc>(&cq).build()?;
+//! let b = pd.create_qp::<Rc>(&cq).build()?;
+//! a.connect(&b.endpoint())?;
+//! b.connect(&a.endpoint())?;
+//!
+//! // Buffers move into the operations ...
+//! b.post_recv(pd.alloc_buf(64)?)?;
+//! a.post_send(pd.reg_mr(b"hello, verbs".to_vec())?)?;
+//!
+//! // ... and come back with their completions.
+//! let mut done: Vec<Completion> = Vec::new();
+//! while done.len() < 2 {
+//!     cq.wait(&mut done, Wait::default(), None)?;
+//! }
+//! let received = done.iter().find_map(Completion::payload).unwrap();
+//! assert_eq!(received, b"hello, verbs");
+//! # Ok(()) }
+//! ```
+//!
+//! # Where things are
+//!
+//! | you want to | look at |
+//! |---|---|
+//! | find and open a device | [`devices`], [`open_default`], [`open`], [`Context`] |
+//! | have memory that only you touch | [`ProtectionDomain::alloc_buf`], [`Buf`] |
+//! | have memory that peers touch | [`ProtectionDomain::expose`], [`Exposed`], [`RemoteRegion`] |
+//! | connect | [`ProtectionDomain::create_qp`], [`QueuePair::connect`], [`Endpoint`], [`Introduction`] |
+//! | send, receive, write, read, count | [`QueuePair`]'s `post_*` methods, [`QueuePair::batch`] |
+//! | wait | [`CompletionQueue::wait`], [`Wait`]; for event loops [`CompletionQueue::arm`] |
+//! | know why it failed | [`Error`] (at once), [`WcStatus`] (later, with the completion) |
+//! | do what is missing here | `as_raw`, [`QueuePair::post_raw`], [`ffi`] |
+//!
+//! # Rules that the types keep
+//!
+//! - Memory that a device may touch cannot be touched, freed or reused by safe code: it is
+//!   inside the operation until the completion gives it back.
+//! - Memory that peers may touch is never a slice.
+//! - Every operation that was accepted yields exactly one completion.
+//! - A completion queue cannot overflow: whoever uses it has reserved room.
+//! - Whoever sleeps has polled after arming.
+//! - A dropped queue pair is drained and destroyed before its buffers are freed.
+//!
+//! A child process must not use objects that it inherited across `fork`; it opens its own.
+
+#![warn(missing_docs)]
+
+mod ah;
+mod attr;
+mod batch;
+mod buffer;
+mod builder;
+mod channel;
+mod context;
+mod cq;
+mod device;
+mod endpoint;
+mod error;
+mod event;
+mod exposed;
+mod mr;
+mod pd;
+mod post;
+mod poster;
+mod qp;
+mod remote;
+mod slab;
+mod srq;
+mod state;
+mod sys;
+pub mod transport;
+mod values;
+mod wait;
+mod wc;
+
+pub use adverb_abi as ffi;
+pub use adverb_abi::flags::{AccessFlags, DeviceCaps, QpAttrMask};
+
+pub use ah::{AddressHandle, AhAttr, DEFAULT_QKEY, Destination};
+pub use attr::{ConnectOptions, QpAttr};
+pub use batch::{Batch, BatchError};
+pub use buffer::{Buffer, Source, Target};
+pub use builder::QueuePairBuilder;
+pub use channel::CompletionChannel;
+pub use context::{Context, DeviceAttr, GidEntry, GidKind, PortAttr};
+pub use cq::{CompletionQueue, CompletionQueueBuilder};
+pub use device::{Device, Origin, devices, open, open_default};
+pub use endpoint::{Endpoint, Introduction};
+pub use error::{Error, Result};
+pub use event::{AsyncEvent, AsyncEventKind, EventSource};
+pub use exposed::{Exposed, ExposedSlice};
+pub use mr::{Buf, MemoryRegion, leaked_bytes};
+pub use pd::ProtectionDomain;
+pub use post::{PostFlags, Posted, Rejected};
+pub use poster::{Poster, Submit};
+pub use qp::{QpState, QueuePair};
+pub use remote::RemoteRegion;
+pub use srq::SharedReceiveQueue;
+pub use transport::Transport;
+pub use values::{Gid, Guid, LKey, Mtu, RKey};
+pub use wait::{Armed, Notify, Repolled, Sleep, Wait};
+pub use wc::{Completion, GRH_LEN, Info, OpId, OpKind, WcError, WcStatus};

@@ -1,0 +1,213 @@
+//! Completion channels: file descriptors that become readable when an armed queue has news.
+
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use adverb_abi::types as c;
+
+use crate::context::{Context, ContextInner};
+use crate::cq::{CompletionQueue, CqInner};
+use crate::error::Result;
+use crate::sys;
+
+/// A lock whose data stays usable whatever happened to a thread that held it: nothing of ours is
+/// left half done when a panic passes through.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) struct ChannelInner {
+    raw: NonNull<c::ibv_comp_channel>,
+    ctx: Arc<ContextInner>,
+    members: Mutex<Vec<(usize, Weak<CqInner>)>>,
+    /// Whether somebody is getting events. One at a time: two sleepers on one descriptor would
+    /// each be woken for the other's event.
+    busy: Mutex<bool>,
+    free: Condvar,
+}
+
+// SAFETY: every verb may be called from any thread, and the pointer is owned by this value.
+unsafe impl Send for ChannelInner {}
+// SAFETY: as above.
+unsafe impl Sync for ChannelInner {}
+
+impl ChannelInner {
+    pub(crate) fn new(ctx: &Arc<ContextInner>) -> Result<Arc<Self>> {
+        // SAFETY: the context is open.
+        let raw = unsafe { (ctx.verbs.create_comp_channel)(ctx.raw()) };
+        let raw = sys::non_null(raw, "ibv_create_comp_channel", &ctx.name)?;
+        Ok(Arc::new(Self {
+            raw,
+            ctx: Arc::clone(ctx),
+            members: Mutex::default(),
+            busy: Mutex::new(false),
+            free: Condvar::new(),
+        }))
+    }
+
+    pub(crate) fn raw(&self) -> *mut c::ibv_comp_channel {
+        self.raw.as_ptr()
+    }
+
+    pub(crate) fn join(&self, cq: *mut c::ibv_cq, handle: Weak<CqInner>) {
+        lock(&self.members).push((cq as usize, handle));
+    }
+
+    pub(crate) fn leave(&self, cq: *mut c::ibv_cq) {
+        lock(&self.members).retain(|(addr, _)| *addr != cq as usize);
+    }
+
+    fn member(&self, cq: *mut c::ibv_cq) -> Option<CompletionQueue> {
+        let members = lock(&self.members);
+        let (_, handle) = members.iter().find(|(addr, _)| *addr == cq as usize)?;
+        handle.upgrade().map(|inner| CompletionQueue { inner })
+    }
+
+    /// The right to get events, or `None` when the time is up first.
+    pub(crate) fn turn(&self, deadline: Option<Instant>) -> Option<Turn<'_>> {
+        let mut busy = lock(&self.busy);
+        while *busy {
+            busy = match deadline {
+                None => self.free.wait(busy).unwrap_or_else(PoisonError::into_inner),
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return None;
+                    }
+                    self.free
+                        .wait_timeout(busy, left)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
+                }
+            };
+        }
+        *busy = true;
+        Some(Turn { channel: self })
+    }
+}
+
+impl AsFd for ChannelInner {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel is alive, and its descriptor with it.
+        unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).fd) }
+    }
+}
+
+impl Drop for ChannelInner {
+    fn drop(&mut self) {
+        // SAFETY: every completion queue on the channel holds an `Arc` of this value. An error
+        // means that one of them was leaked, and leaks the channel.
+        unsafe { (self.ctx.verbs.destroy_comp_channel)(self.raw.as_ptr()) };
+    }
+}
+
+/// The right to get events of a channel.
+pub(crate) struct Turn<'a> {
+    channel: &'a ChannelInner,
+}
+
+impl Turn<'_> {
+    /// The next event, acknowledged; the pointer only says which queue it was. `None` when the
+    /// time is up, or after a signal.
+    pub(crate) fn next(&self, timeout: Option<Duration>) -> Result<Option<*mut c::ibv_cq>> {
+        let ctx = &self.channel.ctx;
+        // Without a timeout the library may do the waiting: the software NIC then needs one
+        // context switch less.
+        if timeout.is_some() && !sys::wait_readable(self.channel.as_fd().as_raw_fd(), timeout)? {
+            return Ok(None);
+        }
+        let mut cq = ptr::null_mut();
+        let mut user = ptr::null_mut();
+        // SAFETY: the channel is alive and both places are valid.
+        let rc =
+            unsafe { (ctx.verbs.get_cq_event)(self.channel.raw(), &raw mut cq, &raw mut user) };
+        if rc != 0 {
+            return match sys::last_errno() {
+                libc::EINTR => Ok(None),
+                // The descriptor was made non-blocking: wait here instead.
+                libc::EAGAIN => {
+                    sys::wait_readable(self.channel.as_fd().as_raw_fd(), timeout)?;
+                    Ok(None)
+                }
+                errno => Err(sys::failure("ibv_get_cq_event", &ctx.name, errno)),
+            };
+        }
+        // SAFETY: the queue of an event that is not acknowledged yet exists, because destroying
+        // it waits for that.
+        unsafe { (ctx.verbs.ack_cq_events)(cq, 1) };
+        Ok(Some(cq))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *lock(&self.channel.busy) = false;
+        self.channel.free.notify_one();
+    }
+}
+
+/// A channel that tells which of several completion queues has news. Clones are handles to the
+/// same one.
+///
+/// Arm the queues ([`CompletionQueue::arm`]), poll them once more, then wait here.
+#[derive(Clone)]
+#[doc(alias = "ibv_comp_channel")]
+pub struct CompletionChannel {
+    pub(crate) inner: Arc<ChannelInner>,
+}
+
+impl CompletionChannel {
+    pub(crate) fn new(ctx: &Context) -> Result<Self> {
+        Ok(Self {
+            inner: ChannelInner::new(&ctx.inner)?,
+        })
+    }
+
+    /// Waits for the next event and says whose it is (ibv_get_cq_event(3)); it is acknowledged
+    /// at once. The queue is no longer armed then. `None` when the time is up first; no timeout
+    /// waits for ever.
+    ///
+    /// # Errors
+    /// [`Error::Verb`](crate::Error::Verb), [`Error::Io`](crate::Error::Io).
+    #[doc(alias = "ibv_get_cq_event")]
+    #[doc(alias = "ibv_ack_cq_events")]
+    pub fn next_event(&self, timeout: Option<Duration>) -> Result<Option<CompletionQueue>> {
+        let deadline = timeout.map(|t| Instant::now() + t);
+        let Some(turn) = self.inner.turn(deadline) else {
+            return Ok(None);
+        };
+        loop {
+            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+            // An event of a queue that is gone by now is nobody's.
+            if let Some(cq) = turn.next(left)?.and_then(|cq| self.inner.member(cq)) {
+                return Ok(Some(cq));
+            }
+            if left.is_some_and(|l| l.is_zero()) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The C object; valid while this handle lives; must not be destroyed.
+    pub fn as_raw(&self) -> *mut c::ibv_comp_channel {
+        self.inner.raw()
+    }
+}
+
+/// Readable when [`CompletionChannel::next_event`] has something.
+impl AsFd for CompletionChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.as_fd()
+    }
+}
+
+impl fmt::Debug for CompletionChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionChannel")
+            .field("fd", &self.as_fd())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,210 @@
+//! Devices: the software NIC's and the system's, in one list.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+use adverb_abi::table::Verbs;
+use adverb_abi::types as c;
+
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::sys;
+use crate::values::Guid;
+
+/// Who is behind a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// The software NIC linked into this program.
+    Software,
+    /// The system's libibverbs, usually with a card.
+    System,
+}
+
+/// All devices: those of the software NIC first, then the system's.
+///
+/// No libibverbs, no RDMA support in the kernel, or no card is not an error: the list is shorter.
+///
+/// ```
+/// for device in adverb::devices()? {
+///     println!("{} {} {:?}", device.name(), device.guid(), device.origin());
+/// }
+/// # Ok::<(), adverb::Error>(())
+/// ```
+///
+/// # Errors
+/// A library that is there but fails for another reason.
+#[doc(alias = "ibv_get_device_list")]
+pub fn devices() -> Result<Vec<Device>> {
+    let mut devices = Vec::new();
+    #[cfg(feature = "soft")]
+    list(adverb_provider::verbs(), Origin::Software, &mut devices)?;
+    if let Some(verbs) = system()? {
+        list(verbs, Origin::System, &mut devices)?;
+    }
+    Ok(devices)
+}
+
+/// Opens the first device of the list.
+///
+/// # Errors
+/// [`Error::NoDevice`] when the list is empty; what [`Device::open`] returns.
+pub fn open_default() -> Result<Context> {
+    let devices = devices()?;
+    let Some(first) = devices.first() else {
+        return Err(Error::NoDevice {
+            wanted: None,
+            available: Vec::new(),
+        });
+    };
+    first.open()
+}
+
+/// Opens the device called `name`.
+///
+/// # Errors
+/// [`Error::NoDevice`], which names those that are there; what [`Device::open`] returns.
+pub fn open(name: &str) -> Result<Context> {
+    let devices = devices()?;
+    match devices.iter().find(|d| d.name() == name) {
+        Some(device) => device.open(),
+        None => Err(Error::NoDevice {
+            wanted: Some(name.to_owned()),
+            available: devices.iter().map(|d| d.name().to_owned()).collect(),
+        }),
+    }
+}
+
+/// The system's library, looked for once and never closed.
+fn system() -> Result<Option<&'static Verbs>> {
+    static SYSTEM: OnceLock<Result<Option<Verbs>, String>> = OnceLock::new();
+    match SYSTEM.get_or_init(|| Verbs::load_system().map_err(|e| e.to_string())) {
+        Ok(verbs) => Ok(verbs.as_ref()),
+        Err(text) => Err(Error::Load(text.clone())),
+    }
+}
+
+fn list(verbs: &'static Verbs, origin: Origin, into: &mut Vec<Device>) -> Result<()> {
+    let mut count = 0;
+    // SAFETY: `count` is a valid place for a number.
+    let array = unsafe { (verbs.get_device_list)(&raw mut count) };
+    let Some(array) = NonNull::new(array) else {
+        // No RDMA in this kernel, no permission to look: there is no hardware for us.
+        return match sys::last_errno() {
+            libc::ENOSYS | libc::ENOENT | libc::ENODEV | libc::EPERM | libc::EACCES => Ok(()),
+            errno => Err(sys::failure("ibv_get_device_list", "the system", errno)),
+        };
+    };
+    let list = Arc::new(List { verbs, array });
+    for index in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: the array has `count` entries.
+        let Some(raw) = NonNull::new(unsafe { *array.as_ptr().add(index) }) else {
+            break;
+        };
+        // SAFETY: the device is alive while the list is.
+        let (name, guid) = unsafe {
+            let name = (verbs.get_device_name)(raw.as_ptr());
+            (
+                CStr::from_ptr(name).to_string_lossy().into_owned(),
+                (verbs.get_device_guid)(raw.as_ptr()),
+            )
+        };
+        into.push(Device {
+            raw,
+            name,
+            guid: Guid(u64::from_be(guid)),
+            origin,
+            list: Arc::clone(&list),
+        });
+    }
+    Ok(())
+}
+
+/// The array that keeps its devices alive.
+struct List {
+    verbs: &'static Verbs,
+    array: NonNull<*mut c::ibv_device>,
+}
+
+// SAFETY: the array is only read, and freed once, by the last owner; libibverbs counts references
+// to devices in a thread-safe way.
+unsafe impl Send for List {}
+// SAFETY: as above.
+unsafe impl Sync for List {}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        // SAFETY: the array came from get_device_list and no `Device` refers to it any more.
+        unsafe { (self.verbs.free_device_list)(self.array.as_ptr()) };
+    }
+}
+
+/// A device that can be opened.
+#[derive(Clone)]
+#[doc(alias = "ibv_device")]
+pub struct Device {
+    raw: NonNull<c::ibv_device>,
+    name: String,
+    guid: Guid,
+    origin: Origin,
+    list: Arc<List>,
+}
+
+// SAFETY: an ibv_device is read-only for its users; the list keeps it alive.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+impl Device {
+    /// Its name, such as `adverb0` or `mlx5_0`.
+    #[doc(alias = "ibv_get_device_name")]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its identity.
+    #[doc(alias = "ibv_get_device_guid")]
+    pub fn guid(&self) -> Guid {
+        self.guid
+    }
+
+    /// Who is behind it.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Its transport (`ibv_transport_type`): 0 for InfiniBand and RoCE, 1 for iWARP.
+    pub fn transport_type(&self) -> i32 {
+        // SAFETY: the device is alive while the list is.
+        unsafe { (*self.raw.as_ptr()).transport_type }
+    }
+
+    /// Opens it (ibv_open_device(3)).
+    ///
+    /// # Errors
+    /// [`Error::Verb`]: no permission, no resources, device gone.
+    #[doc(alias = "ibv_open_device")]
+    pub fn open(&self) -> Result<Context> {
+        // SAFETY: the device is alive while the list is.
+        let raw = unsafe { (self.list.verbs.open_device)(self.raw.as_ptr()) };
+        let raw = sys::non_null(raw, "ibv_open_device", &self.name)?;
+        // SAFETY: a context just opened by these verbs, owned by nobody else.
+        Ok(unsafe { Context::new(self.list.verbs, raw, self.clone()) })
+    }
+
+    /// The C object; valid while this value or a clone of it lives.
+    pub fn as_raw(&self) -> *mut c::ibv_device {
+        self.raw.as_ptr()
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("name", &self.name)
+            .field("guid", &self.guid)
+            .field("origin", &self.origin)
+            .finish_non_exhaustive()
+    }
+}

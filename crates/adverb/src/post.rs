@@ -1,0 +1,436 @@
+//! Posting: buffers move in, and come back with the completion or with the refusal.
+//!
+//! ```compile_fail,E0382
+//! # use adverb::{Buf, QueuePair, transport::Rc};
+//! fn reuse(qp: &QueuePair<Rc>, mut buf: Buf) {
+//!     let _ = qp.post_send(buf);
+//!     buf[0] = 1; // the device may be reading it: the compiler says no
+//! }
+//! ```
+
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use adverb_abi::inline;
+use adverb_abi::types::{self as c, Zeroed};
+
+use crate::ah::Destination;
+use crate::buffer::{Buffer, Source, Target};
+use crate::channel::lock;
+use crate::error::{Error, Result};
+use crate::mr::Buf;
+use crate::poster::{Now, Poster, Request, Staged, Submit, fits};
+use crate::qp::{QpInner, QueuePair, Receives};
+use crate::remote::RemoteRegion;
+use crate::slab::{Op, Slab};
+use crate::sys;
+use crate::transport::{Connected, Rc, Transport, Ud};
+use crate::wc::{OpId, OpKind};
+
+bitflags::bitflags! {
+    /// How a send, write, read or atomic is handled.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    #[doc(alias = "ibv_send_flags")]
+    pub struct PostFlags: u32 {
+        /// No completion of its own: it is reported together with the next signaled operation,
+        /// which saves work. At least every half queue one is signaled all the same.
+        const UNSIGNALED = 1 << 0;
+        /// The receiver's completion counts as solicited ([`Notify::Solicited`](crate::Notify::Solicited)).
+        const SOLICITED = 1 << 1;
+        /// Starts only when all reads and atomics before it are over.
+        const FENCE = 1 << 2;
+        /// The device copies the bytes while posting, up to [`QueuePair::max_inline`]; saves
+        /// small sends and writes a trip to memory.
+        const INLINE = 1 << 3;
+    }
+}
+
+/// A refused operation: the reason, and the buffer back.
+///
+/// `?` turns it into an [`Error`] and drops the buffer.
+pub struct Rejected {
+    /// Why.
+    pub error: Error,
+    /// What was to be posted.
+    pub buffer: Option<Buffer>,
+}
+
+impl Rejected {
+    pub(crate) fn new(error: Error, buffer: Buffer) -> Self {
+        Self {
+            error,
+            buffer: Some(buffer),
+        }
+    }
+
+    /// Whether the queue was full: poll completions and try again.
+    pub fn is_would_block(&self) -> bool {
+        self.error.is_would_block()
+    }
+
+    /// The buffer, if it was a [`Buf`](crate::Buf).
+    pub fn into_buf(self) -> Option<Buf> {
+        self.buffer.and_then(Buffer::into_buf)
+    }
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.error, f)
+    }
+}
+
+impl fmt::Debug for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rejected")
+            .field("error", &self.error)
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::error::Error for Rejected {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl From<Rejected> for Error {
+    fn from(rejected: Rejected) -> Self {
+        rejected.error
+    }
+}
+
+/// What posting returns.
+pub type Posted = Result<OpId, Rejected>;
+
+impl QpInner {
+    /// Puts the request into a slot; its work request gets id and flags.
+    pub(crate) fn claim(&self, slab: &mut Slab, request: Request) -> Result<Staged, Rejected> {
+        let Request {
+            op,
+            flags,
+            mut wr,
+            sge,
+        } = request;
+        let refuse = |error, op: Op| {
+            Err(Rejected {
+                error,
+                buffer: op.buffer,
+            })
+        };
+        if let Some(buffer) = &op.buffer
+            && !Arc::ptr_eq(&buffer.registration().pd, &self.pd)
+        {
+            return refuse(
+                Error::Foreign {
+                    what: "the buffer",
+                    owner: "protection domain",
+                },
+                op,
+            );
+        }
+        if flags.contains(PostFlags::INLINE) && sge.length > self.max_inline {
+            let error = Error::InlineTooLong {
+                len: sge.length as usize,
+                max: self.max_inline,
+            };
+            return refuse(error, op);
+        }
+        let signaled = !flags.contains(PostFlags::UNSIGNALED) || slab.must_signal();
+        let mut bits = if signaled { c::IBV_SEND_SIGNALED } else { 0 };
+        for (flag, bit) in [
+            (PostFlags::SOLICITED, c::IBV_SEND_SOLICITED),
+            (PostFlags::FENCE, c::IBV_SEND_FENCE),
+            (PostFlags::INLINE, c::IBV_SEND_INLINE),
+        ] {
+            if flags.contains(flag) {
+                bits |= bit;
+            }
+        }
+        match slab.insert(op, signaled) {
+            Ok(id) => {
+                wr.wr_id = id.0;
+                wr.send_flags = bits;
+                wr.num_sge = libc::c_int::from(sge.length > 0);
+                Ok(Staged { id, wr, sge })
+            }
+            Err(op) => refuse(
+                Error::QueueFull {
+                    queue: "send",
+                    capacity: slab.capacity(),
+                },
+                op,
+            ),
+        }
+    }
+
+    pub(crate) fn post_send(&self, request: Request) -> Posted {
+        // The lock spans slot and post, so that both queues have the same order.
+        let mut slab = lock(&self.send.slab);
+        let mut staged = self.claim(&mut slab, request)?;
+        staged.wr.sg_list = &raw mut staged.sge;
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair is alive; the request's memory is registered and is kept by
+        // the slot until the completion; `wr` and `sge` are read during the call only.
+        let rc = unsafe { inline::ibv_post_send(self.raw(), &raw mut staged.wr, &raw mut bad) };
+        self.accepted(rc, "ibv_post_send", &mut slab, staged.id)
+    }
+
+    fn accepted(&self, rc: i32, verb: &'static str, slab: &mut Slab, id: OpId) -> Posted {
+        if let Err(error) = sys::check(rc, verb, &self.name) {
+            let op = slab.retract(id);
+            return Err(Rejected {
+                error,
+                buffer: op.and_then(|op| op.buffer),
+            });
+        }
+        Ok(id)
+    }
+
+    fn post_recv(&self, buffer: Buffer) -> Posted {
+        match &self.recv {
+            Receives::Shared(_) => {
+                let error = Error::Unsupported {
+                    what: "receives of its own: post them to the shared receive queue",
+                    object: self.name.clone(),
+                };
+                Err(Rejected::new(error, buffer))
+            }
+            Receives::Own(place) => {
+                if !Arc::ptr_eq(&buffer.registration().pd, &self.pd) {
+                    let error = Error::Foreign {
+                        what: "the buffer",
+                        owner: "protection domain",
+                    };
+                    return Err(Rejected::new(error, buffer));
+                }
+                let mut slab = lock(&place.slab);
+                let mut receive = Receive::claim(&mut slab, buffer)?;
+                let mut bad = ptr::null_mut();
+                let wr = receive.wr();
+                // SAFETY: as for `post_send`.
+                let rc = unsafe { inline::ibv_post_recv(self.raw(), wr, &raw mut bad) };
+                self.accepted(rc, "ibv_post_recv", &mut slab, receive.id)
+            }
+        }
+    }
+
+    fn post_inline(&self, mut request: Request, bytes: &[u8]) -> Result<OpId> {
+        if bytes.len() > self.max_inline as usize {
+            return Err(Error::InlineTooLong {
+                len: bytes.len(),
+                max: self.max_inline,
+            });
+        }
+        request.sge = c::ibv_sge {
+            addr: bytes.as_ptr() as u64,
+            length: bytes.len() as u32,
+            lkey: 0,
+        };
+        // The device reads the bytes before the call returns, so the borrow is long enough.
+        Ok(self.post_send(request)?)
+    }
+}
+
+/// A receive in its slot.
+pub(crate) struct Receive {
+    pub(crate) id: OpId,
+    wr: c::ibv_recv_wr,
+    sge: c::ibv_sge,
+}
+
+impl Receive {
+    pub(crate) fn claim(slab: &mut Slab, buffer: Buffer) -> Result<Self, Rejected> {
+        let sge = buffer.room();
+        let op = Op {
+            kind: OpKind::Recv,
+            buffer: Some(buffer),
+            address: None,
+        };
+        let id = slab.insert(op, true).map_err(|op| Rejected {
+            error: Error::QueueFull {
+                queue: "receive",
+                capacity: slab.capacity(),
+            },
+            buffer: op.buffer,
+        })?;
+        let mut wr = c::ibv_recv_wr::zeroed();
+        wr.wr_id = id.0;
+        wr.num_sge = libc::c_int::from(sge.length > 0);
+        Ok(Self { id, wr, sge })
+    }
+
+    /// The work request, with its pointers set; valid while `self` stays where it is.
+    pub(crate) fn wr(&mut self) -> *mut c::ibv_recv_wr {
+        self.wr.sg_list = &raw mut self.sge;
+        &raw mut self.wr
+    }
+}
+
+impl<T: Transport> QueuePair<T> {
+    /// Posts with flags: `qp.with(PostFlags::UNSIGNALED).send(buf)`.
+    pub fn with(&self, flags: PostFlags) -> Poster<T, impl Submit + use<'_, T>> {
+        Poster::new(Now(&self.inner), flags)
+    }
+
+    /// Offers a buffer for one message (ibv_post_recv(3)); all of its capacity.
+    ///
+    /// On a datagram queue pair it needs [`GRH_LEN`](crate::GRH_LEN) bytes more than the
+    /// payload.
+    ///
+    /// # Errors
+    /// [`Rejected`], with the buffer: the queue is full, or receives are shared.
+    #[doc(alias = "ibv_post_recv")]
+    pub fn post_recv(&self, target: impl Target) -> Posted {
+        self.inner.post_recv(target.into())
+    }
+
+    /// Posts a work request as it is: for what the safe methods do not offer, such as several
+    /// pieces of memory. Its `wr_id` is replaced and its `next` ignored; it is signaled. The
+    /// completion has the id that is returned.
+    ///
+    /// # Safety
+    /// All memory and objects that the request names stay valid, and are not used in a
+    /// conflicting way, until its completion has been polled or the queue pair is gone.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`]; [`Error::Verb`].
+    #[doc(alias = "ibv_post_send")]
+    pub unsafe fn post_raw(&self, wr: &c::ibv_send_wr) -> Result<OpId> {
+        let mut slab = lock(&self.inner.send.slab);
+        let op = Op {
+            kind: OpKind::Raw,
+            buffer: None,
+            address: None,
+        };
+        let capacity = slab.capacity();
+        let id = slab.insert(op, true).map_err(|_| Error::QueueFull {
+            queue: "send",
+            capacity,
+        })?;
+        let mut wr = *wr;
+        wr.wr_id = id.0;
+        wr.next = ptr::null_mut();
+        wr.send_flags |= c::IBV_SEND_SIGNALED;
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair is alive, and the caller answers for the rest.
+        let rc = unsafe { inline::ibv_post_send(self.inner.raw(), &raw mut wr, &raw mut bad) };
+        Ok(self.inner.accepted(rc, "ibv_post_send", &mut slab, id)?)
+    }
+}
+
+impl<T: Connected> QueuePair<T> {
+    /// Sends a message (ibv_post_send(3)). It arrives in the next receive of the peer.
+    ///
+    /// # Errors
+    /// [`Rejected`], with the buffer: the queue is full ([`Rejected::is_would_block`]), the
+    /// message too long, or the queue pair not connected.
+    #[doc(alias = "ibv_post_send")]
+    pub fn post_send(&self, source: impl Source) -> Posted {
+        self.with(PostFlags::empty()).send(source)
+    }
+
+    /// Sends a message with four bytes beside it, which arrive as the same number.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send).
+    pub fn post_send_imm(&self, source: impl Source, imm: u32) -> Posted {
+        self.with(PostFlags::empty()).send_imm(source, imm)
+    }
+
+    /// Sends a small message that needs no registered memory: the bytes are copied before this
+    /// returns.
+    ///
+    /// # Errors
+    /// [`Error::InlineTooLong`] beyond [`max_inline`](Self::max_inline); [`Error::QueueFull`].
+    pub fn post_send_inline(&self, bytes: &[u8]) -> Result<OpId> {
+        self.inner
+            .post_inline(Request::bare(OpKind::Send, c::IBV_WR_SEND), bytes)
+    }
+
+    /// Writes into the peer's memory, at the start of `to`. The peer does not notice.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send); [`Error::OutOfRange`] when `to` is shorter than the source.
+    pub fn post_write(&self, source: impl Source, to: RemoteRegion) -> Posted {
+        self.with(PostFlags::empty()).write(source, to)
+    }
+
+    /// Writes into the peer's memory and uses up one of its receives to tell it, with four
+    /// bytes.
+    ///
+    /// # Errors
+    /// As [`post_write`](Self::post_write).
+    pub fn post_write_imm(&self, source: impl Source, to: RemoteRegion, imm: u32) -> Posted {
+        self.with(PostFlags::empty()).write_imm(source, to, imm)
+    }
+
+    /// Writes a few bytes that need no registered memory: they are copied before this returns.
+    ///
+    /// # Errors
+    /// As [`post_send_inline`](Self::post_send_inline); [`Error::OutOfRange`].
+    pub fn post_write_inline(&self, bytes: &[u8], to: RemoteRegion) -> Result<OpId> {
+        fits(bytes.len(), &to)?;
+        let mut request = Request::bare(OpKind::Write, c::IBV_WR_RDMA_WRITE);
+        request.wr.wr.rdma = c::ibv_send_wr_rdma {
+            remote_addr: to.addr,
+            rkey: to.rkey.0,
+        };
+        self.inner.post_inline(request, bytes)
+    }
+}
+
+impl QueuePair<Rc> {
+    /// Reads the peer's memory from the start of `from` into the target, as many bytes as the
+    /// target's length says. The peer does not notice.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send); [`Error::OutOfRange`] when `from` is shorter than the target.
+    pub fn post_read(&self, target: impl Target, from: RemoteRegion) -> Posted {
+        self.with(PostFlags::empty()).read(target, from)
+    }
+
+    /// Adds to an 8-byte word of the peer's; what it was before comes into the target.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send); [`Error::Misaligned`], [`Error::OutOfRange`].
+    pub fn post_fetch_add(&self, target: impl Target, word: RemoteRegion, add: u64) -> Posted {
+        self.with(PostFlags::empty()).fetch_add(target, word, add)
+    }
+
+    /// Replaces an 8-byte word of the peer's if it is `compare`; what it was before comes into
+    /// the target.
+    ///
+    /// # Errors
+    /// As [`post_fetch_add`](Self::post_fetch_add).
+    pub fn post_compare_swap(
+        &self,
+        target: impl Target,
+        word: RemoteRegion,
+        compare: u64,
+        swap: u64,
+    ) -> Posted {
+        self.with(PostFlags::empty())
+            .compare_swap(target, word, compare, swap)
+    }
+}
+
+impl QueuePair<Ud> {
+    /// Sends a datagram, of at most one MTU.
+    ///
+    /// # Errors
+    /// [`Rejected`], with the buffer.
+    #[doc(alias = "ibv_post_send")]
+    pub fn post_send_to(&self, source: impl Source, to: &Destination) -> Posted {
+        self.with(PostFlags::empty()).send_to(source, to)
+    }
+
+    /// Sends a datagram with four bytes beside it.
+    ///
+    /// # Errors
+    /// [`Rejected`], with the buffer.
+    pub fn post_send_imm_to(&self, source: impl Source, to: &Destination, imm: u32) -> Posted {
+        self.with(PostFlags::empty()).send_imm_to(source, to, imm)
+    }
+}

@@ -1,0 +1,352 @@
+//! Requests for the send queue: each operation of each transport, turned into a work request.
+//! Whether it goes to the device at once or into a batch is the [`Submit`]'s business.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use adverb_abi::types::{self as c, Zeroed};
+
+use crate::ah::{AhInner, Destination};
+use crate::batch::Staging;
+use crate::buffer::{Buffer, Source, Target};
+use crate::error::{Error, Result};
+use crate::post::{PostFlags, Posted, Rejected};
+use crate::qp::QpInner;
+use crate::remote::RemoteRegion;
+use crate::slab::Op;
+use crate::transport::{Connected, Rc, Transport, Ud};
+use crate::values::RKey;
+use crate::wc::{OpId, OpKind};
+
+/// Where a [`Poster`]'s requests go: at once to the device, or into a batch.
+pub trait Submit: sealed::Submit {}
+impl Submit for Now<'_> {}
+impl Submit for &mut Staging<'_> {}
+
+pub(crate) mod sealed {
+    use super::Request;
+    use crate::post::Posted;
+
+    #[allow(unnameable_types, reason = "nobody else is to implement it")]
+    pub trait Submit {
+        #[doc(hidden)]
+        fn submit(&mut self, request: Request) -> Posted;
+    }
+}
+
+/// At once.
+pub(crate) struct Now<'a>(pub(crate) &'a QpInner);
+
+impl sealed::Submit for Now<'_> {
+    fn submit(&mut self, request: Request) -> Posted {
+        self.0.post_send(request)
+    }
+}
+
+/// Posts with flags; made by [`QueuePair::with`] and [`Batch::with`].
+#[must_use = "nothing is posted yet"]
+pub struct Poster<T: Transport, S: Submit> {
+    to: S,
+    flags: PostFlags,
+    transport: PhantomData<T>,
+}
+
+impl<T: Transport, S: Submit> Poster<T, S> {
+    pub(crate) fn new(to: S, flags: PostFlags) -> Self {
+        Self {
+            to,
+            flags,
+            transport: PhantomData,
+        }
+    }
+}
+
+impl<T: Connected, S: Submit> Poster<T, S> {
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// [`Rejected`], with the buffer: the queue is full, the message too long, the state wrong.
+    pub fn send(self, source: impl Source) -> Posted {
+        self.message(source.into(), c::IBV_WR_SEND, None)
+    }
+
+    /// Sends a message with four bytes beside it, which arrive as the same number.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_imm(self, source: impl Source, imm: u32) -> Posted {
+        self.message(source.into(), c::IBV_WR_SEND_WITH_IMM, Some(imm))
+    }
+
+    /// Writes into the peer's memory, at the start of `to`. The peer does not notice.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); [`Error::OutOfRange`] when `to` is shorter than the source.
+    pub fn write(self, source: impl Source, to: RemoteRegion) -> Posted {
+        self.rdma_write(source.into(), to, None)
+    }
+
+    /// Writes into the peer's memory and uses up one of its receives to tell it, with four
+    /// bytes.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_imm(self, source: impl Source, to: RemoteRegion, imm: u32) -> Posted {
+        self.rdma_write(source.into(), to, Some(imm))
+    }
+
+    fn message(mut self, source: Buffer, opcode: c::ibv_wr_opcode, imm: Option<u32>) -> Posted {
+        if let Err(error) = source.check_len() {
+            return Err(Rejected::new(error, source));
+        }
+        self.to
+            .submit(Request::new(OpKind::Send, opcode, source, self.flags).imm(imm))
+    }
+
+    fn rdma_write(mut self, source: Buffer, to: RemoteRegion, imm: Option<u32>) -> Posted {
+        if let Err(error) = source.check_len().and_then(|()| fits(source.len(), &to)) {
+            return Err(Rejected::new(error, source));
+        }
+        let opcode = if imm.is_some() {
+            c::IBV_WR_RDMA_WRITE_WITH_IMM
+        } else {
+            c::IBV_WR_RDMA_WRITE
+        };
+        let mut request = Request::new(OpKind::Write, opcode, source, self.flags).imm(imm);
+        request.wr.wr.rdma = c::ibv_send_wr_rdma {
+            remote_addr: to.addr,
+            rkey: to.rkey.0,
+        };
+        self.to.submit(request)
+    }
+}
+
+impl<S: Submit> Poster<Rc, S> {
+    /// Reads the peer's memory from the start of `from` into the target, as many bytes as the
+    /// target's length says. The peer does not notice.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); [`Error::OutOfRange`] when `from` is shorter than the target.
+    pub fn read(mut self, target: impl Target, from: RemoteRegion) -> Posted {
+        let target = target.into();
+        if let Err(error) = target.check_len().and_then(|()| fits(target.len(), &from)) {
+            return Err(Rejected::new(error, target));
+        }
+        let mut request = Request::new(OpKind::Read, c::IBV_WR_RDMA_READ, target, self.flags);
+        request.wr.wr.rdma = c::ibv_send_wr_rdma {
+            remote_addr: from.addr,
+            rkey: from.rkey.0,
+        };
+        self.to.submit(request)
+    }
+
+    /// Adds to the 8-byte word at the start of `word`, in the peer's byte order; what it was
+    /// before comes into the first 8 bytes of the target.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); [`Error::Misaligned`], [`Error::OutOfRange`].
+    pub fn fetch_add(self, target: impl Target, word: RemoteRegion, add: u64) -> Posted {
+        self.atomic(
+            OpKind::FetchAdd,
+            c::IBV_WR_ATOMIC_FETCH_AND_ADD,
+            target.into(),
+            word,
+            add,
+            0,
+        )
+    }
+
+    /// Replaces the 8-byte word at the start of `word` by `swap` if it is `compare`; what it was
+    /// before comes into the first 8 bytes of the target.
+    ///
+    /// # Errors
+    /// As [`fetch_add`](Self::fetch_add).
+    pub fn compare_swap(
+        self,
+        target: impl Target,
+        word: RemoteRegion,
+        compare: u64,
+        swap: u64,
+    ) -> Posted {
+        let opcode = c::IBV_WR_ATOMIC_CMP_AND_SWP;
+        self.atomic(
+            OpKind::CompareSwap,
+            opcode,
+            target.into(),
+            word,
+            compare,
+            swap,
+        )
+    }
+
+    /// Sends a message and takes the peer's right to its own key `key` away from everybody.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_invalidate(mut self, source: impl Source, key: RKey) -> Posted {
+        let source = source.into();
+        if let Err(error) = source.check_len() {
+            return Err(Rejected::new(error, source));
+        }
+        let mut request = Request::new(OpKind::Send, c::IBV_WR_SEND_WITH_INV, source, self.flags);
+        request.wr.imm_or_rkey = c::ibv_imm_or_rkey { rkey: key.0 };
+        self.to.submit(request)
+    }
+
+    fn atomic(
+        mut self,
+        kind: OpKind,
+        opcode: c::ibv_wr_opcode,
+        target: Buffer,
+        word: RemoteRegion,
+        compare_add: u64,
+        swap: u64,
+    ) -> Posted {
+        let aligned = match word.addr % 8 {
+            0 => Ok(()),
+            _ => Err(Error::Misaligned {
+                addr: word.addr,
+                len: word.len,
+            }),
+        };
+        if let Err(error) = target
+            .check_word()
+            .and(aligned)
+            .and_then(|()| fits(8, &word))
+        {
+            return Err(Rejected::new(error, target));
+        }
+        let mut request = Request::new(kind, opcode, target, self.flags);
+        request.sge.length = 8;
+        request.wr.wr.atomic = c::ibv_send_wr_atomic {
+            remote_addr: word.addr,
+            compare_add,
+            swap,
+            rkey: word.rkey.0,
+        };
+        self.to.submit(request)
+    }
+}
+
+impl<S: Submit> Poster<Ud, S> {
+    /// Sends a datagram, of at most one MTU.
+    ///
+    /// # Errors
+    /// [`Rejected`], with the buffer: the queue is full, the state wrong.
+    pub fn send_to(self, source: impl Source, to: &Destination) -> Posted {
+        self.datagram(source.into(), to, None)
+    }
+
+    /// Sends a datagram with four bytes beside it.
+    ///
+    /// # Errors
+    /// As [`send_to`](Self::send_to).
+    pub fn send_imm_to(self, source: impl Source, to: &Destination, imm: u32) -> Posted {
+        self.datagram(source.into(), to, Some(imm))
+    }
+
+    fn datagram(mut self, source: Buffer, to: &Destination, imm: Option<u32>) -> Posted {
+        if !Arc::ptr_eq(&source.registration().pd, to.ah.inner.pd()) {
+            let error = Error::Foreign {
+                what: "the address handle",
+                owner: "protection domain",
+            };
+            return Err(Rejected::new(error, source));
+        }
+        if let Err(error) = source.check_len() {
+            return Err(Rejected::new(error, source));
+        }
+        let opcode = if imm.is_some() {
+            c::IBV_WR_SEND_WITH_IMM
+        } else {
+            c::IBV_WR_SEND
+        };
+        let mut request = Request::new(OpKind::Send, opcode, source, self.flags).imm(imm);
+        request.op.address = Some(Arc::<AhInner>::clone(&to.ah.inner));
+        request.wr.wr.ud = c::ibv_send_wr_ud {
+            ah: to.ah.as_raw(),
+            remote_qpn: to.qpn,
+            remote_qkey: to.qkey,
+        };
+        self.to.submit(request)
+    }
+}
+
+/// Whether `len` bytes fit into the peer's region.
+pub(crate) fn fits(len: usize, remote: &RemoteRegion) -> Result<()> {
+    if len as u64 > remote.len {
+        return Err(Error::OutOfRange {
+            offset: 0,
+            wanted: len as u64,
+            len: remote.len,
+        });
+    }
+    Ok(())
+}
+
+/// An operation before it is posted.
+#[allow(unnameable_types, reason = "seen only in a sealed trait")]
+pub struct Request {
+    pub(crate) op: Op,
+    pub(crate) flags: PostFlags,
+    pub(crate) wr: c::ibv_send_wr,
+    pub(crate) sge: c::ibv_sge,
+}
+
+impl Request {
+    fn new(kind: OpKind, opcode: c::ibv_wr_opcode, buffer: Buffer, flags: PostFlags) -> Self {
+        let mut wr = c::ibv_send_wr::zeroed();
+        wr.opcode = opcode;
+        let sge = buffer.sge();
+        Self {
+            op: Op {
+                kind,
+                buffer: Some(buffer),
+                address: None,
+            },
+            flags,
+            wr,
+            sge,
+        }
+    }
+
+    fn imm(mut self, imm: Option<u32>) -> Self {
+        if let Some(imm) = imm {
+            self.wr.imm_or_rkey = c::ibv_imm_or_rkey {
+                imm_data: imm.to_be(),
+            };
+        }
+        self
+    }
+}
+
+impl Request {
+    /// A request whose bytes are copied while it is posted.
+    pub(crate) fn bare(kind: OpKind, opcode: c::ibv_wr_opcode) -> Self {
+        let mut wr = c::ibv_send_wr::zeroed();
+        wr.opcode = opcode;
+        Self {
+            op: Op {
+                kind,
+                buffer: None,
+                address: None,
+            },
+            flags: PostFlags::INLINE,
+            wr,
+            sge: c::ibv_sge::zeroed(),
+        }
+    }
+}
+
+/// A staged request of a batch. Its pointers are set when the batch is posted.
+pub(crate) struct Staged {
+    pub(crate) id: OpId,
+    pub(crate) wr: c::ibv_send_wr,
+    pub(crate) sge: c::ibv_sge,
+}
+
+// SAFETY: the pointers inside are null, or lead to address handles that the operation's slot
+// keeps alive; nothing is read through them before the batch is posted.
+unsafe impl Send for Staged {}
+// SAFETY: as above.
+unsafe impl Sync for Staged {}

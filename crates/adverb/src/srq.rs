@@ -1,0 +1,170 @@
+//! Shared receive queues: one stock of receive buffers for many queue pairs.
+
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use adverb_abi::inline;
+use adverb_abi::types::{self as c, Zeroed};
+
+use crate::buffer::Target;
+use crate::channel::lock;
+use crate::error::{Error, Result};
+use crate::pd::{PdInner, ProtectionDomain};
+use crate::post::{Posted, Receive, Rejected};
+use crate::slab::{MAX_SLOTS, QueueKey, Slab};
+use crate::sys;
+
+pub(crate) struct SrqInner {
+    raw: NonNull<c::ibv_srq>,
+    /// Its number in the ids of its receives, unique in the process.
+    pub(crate) number: u32,
+    pub(crate) slab: Arc<Mutex<Slab>>,
+    pub(crate) pd: Arc<PdInner>,
+}
+
+// SAFETY: every verb may be called from any thread, and the pointer is owned by this value.
+unsafe impl Send for SrqInner {}
+// SAFETY: as above; posting happens under the lock of the slab.
+unsafe impl Sync for SrqInner {}
+
+impl Drop for SrqInner {
+    fn drop(&mut self) {
+        // SAFETY: every queue pair on the queue holds an `Arc` of this value.
+        let rc = unsafe { (self.pd.ctx.verbs.destroy_srq)(self.raw.as_ptr()) };
+        for (_, op) in lock(&self.slab).drain() {
+            if let Some(buffer) = op.buffer
+                && rc != 0
+            {
+                // The device still knows the queue, so it may still write into its buffers.
+                buffer.leak();
+            }
+        }
+    }
+}
+
+/// A stock of receive buffers that several queue pairs take from, in order. Clones are handles
+/// to the same one.
+#[derive(Clone)]
+#[doc(alias = "ibv_srq")]
+pub struct SharedReceiveQueue {
+    pub(crate) inner: Arc<SrqInner>,
+}
+
+impl SharedReceiveQueue {
+    pub(crate) fn new(pd: &ProtectionDomain, max_wr: u32) -> Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let ctx = &pd.inner.ctx;
+        if max_wr > MAX_SLOTS {
+            return Err(Error::Value {
+                what: "receives on a shared receive queue",
+                value: max_wr.into(),
+                limit: MAX_SLOTS.into(),
+            });
+        }
+        let mut init = c::ibv_srq_init_attr::zeroed();
+        init.attr.max_wr = max_wr;
+        init.attr.max_sge = 1;
+        // SAFETY: the domain is alive.
+        let raw = unsafe { (ctx.verbs.create_srq)(pd.as_raw(), &raw mut init) };
+        let raw = sys::non_null(raw, "ibv_create_srq", &ctx.name)?;
+        // Numbers wrap after eight million queues; the random generations tell old from new.
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed) & QueueKey::MAX;
+        let slab = Slab::new(QueueKey::Shared(number), max_wr, false, sys::random());
+        Ok(Self {
+            inner: Arc::new(SrqInner {
+                raw,
+                number,
+                slab: Arc::new(Mutex::new(slab)),
+                pd: Arc::clone(&pd.inner),
+            }),
+        })
+    }
+
+    /// Offers a buffer for one message to whichever queue pair needs it next
+    /// (ibv_post_srq_recv(3)).
+    ///
+    /// # Errors
+    /// [`Rejected`], with the buffer: the queue is full.
+    #[doc(alias = "ibv_post_srq_recv")]
+    pub fn post_recv(&self, target: impl Target) -> Posted {
+        let buffer = target.into();
+        if !Arc::ptr_eq(&buffer.registration().pd, &self.inner.pd) {
+            let error = Error::Foreign {
+                what: "the buffer",
+                owner: "protection domain",
+            };
+            return Err(Rejected {
+                error,
+                buffer: Some(buffer),
+            });
+        }
+        let mut slab = lock(&self.inner.slab);
+        let mut receive = Receive::claim(&mut slab, buffer)?;
+        let mut bad = ptr::null_mut();
+        let wr = receive.wr();
+        // SAFETY: the queue is alive; the buffer is kept by its slot until the completion; the
+        // request is read during the call only.
+        let rc = unsafe { inline::ibv_post_srq_recv(self.as_raw(), wr, &raw mut bad) };
+        if let Err(error) = sys::check(rc, "ibv_post_srq_recv", &self.inner.pd.ctx.name) {
+            let op = slab.retract(receive.id);
+            return Err(Rejected {
+                error,
+                buffer: op.and_then(|op| op.buffer),
+            });
+        }
+        Ok(receive.id)
+    }
+
+    /// Asks for one [`SRQ_LIMIT_REACHED`](crate::AsyncEventKind::SRQ_LIMIT_REACHED) event when
+    /// fewer than `limit` receives are left; 0 asks for none (ibv_modify_srq(3)).
+    ///
+    /// # Errors
+    /// [`Error::Verb`] with EINVAL when the limit exceeds the size.
+    #[doc(alias = "ibv_modify_srq")]
+    pub fn set_limit(&self, limit: u32) -> Result<()> {
+        let mut attr = c::ibv_srq_attr::zeroed();
+        attr.srq_limit = limit;
+        let ctx = &self.inner.pd.ctx;
+        // SAFETY: the queue is alive and `attr` is filled as the mask says.
+        let rc = unsafe {
+            (ctx.verbs.modify_srq)(
+                self.as_raw(),
+                &raw mut attr,
+                c::IBV_SRQ_LIMIT as libc::c_int,
+            )
+        };
+        sys::check(rc, "ibv_modify_srq", &ctx.name)
+    }
+
+    /// Receives that are posted and not over yet.
+    pub fn outstanding(&self) -> u32 {
+        lock(&self.inner.slab).outstanding()
+    }
+
+    /// Receives it has room for.
+    pub fn capacity(&self) -> u32 {
+        lock(&self.inner.slab).capacity()
+    }
+
+    /// Its number in async events.
+    pub fn handle(&self) -> u32 {
+        // SAFETY: the queue is alive.
+        unsafe { (*self.as_raw()).handle }
+    }
+
+    /// The C object; valid while this handle lives. It must be neither destroyed nor posted to.
+    pub fn as_raw(&self) -> *mut c::ibv_srq {
+        self.inner.raw.as_ptr()
+    }
+}
+
+impl fmt::Debug for SharedReceiveQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedReceiveQueue")
+            .field("capacity", &self.capacity())
+            .field("outstanding", &self.outstanding())
+            .finish_non_exhaustive()
+    }
+}

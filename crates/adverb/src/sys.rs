@@ -1,0 +1,83 @@
+//! The calling conventions of the C functions, in one place: some return an errno, some set it.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+pub(crate) fn last_errno() -> i32 {
+    io::Error::last_os_error()
+        .raw_os_error()
+        .unwrap_or(libc::EIO)
+}
+
+/// The error of a function that set errno.
+pub(crate) fn last_error(verb: &'static str, object: &str) -> Error {
+    failure(verb, object, last_errno())
+}
+
+pub(crate) fn failure(verb: &'static str, object: &str, errno: i32) -> Error {
+    match errno {
+        libc::EOPNOTSUPP | libc::ENOSYS => Error::Unsupported {
+            what: verb,
+            object: object.to_owned(),
+        },
+        errno => Error::Verb {
+            verb,
+            errno,
+            object: object.to_owned(),
+        },
+    }
+}
+
+/// For functions that return a pointer, or NULL and set errno.
+pub(crate) fn non_null<T>(ptr: *mut T, verb: &'static str, object: &str) -> Result<NonNull<T>> {
+    NonNull::new(ptr).ok_or_else(|| last_error(verb, object))
+}
+
+/// For functions that return 0, an errno, or -1 and set errno.
+pub(crate) fn check(rc: libc::c_int, verb: &'static str, object: &str) -> Result<()> {
+    match rc {
+        0 => Ok(()),
+        errno if errno > 0 => Err(failure(verb, object, errno)),
+        _ => Err(last_error(verb, object)),
+    }
+}
+
+/// Waits until `fd` is readable. `false` when the time is up first.
+pub(crate) fn wait_readable(fd: RawFd, timeout: Option<Duration>) -> io::Result<bool> {
+    // Rounded up, so that a short timeout does not become a spin.
+    let millis = timeout.map_or(-1, |t| {
+        t.as_nanos()
+            .div_ceil(1_000_000)
+            .try_into()
+            .unwrap_or(libc::c_int::MAX)
+    });
+    let mut poll = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: `poll` is one valid pollfd.
+    match unsafe { libc::poll(&raw mut poll, 1, millis) } {
+        -1 => {
+            let error = io::Error::last_os_error();
+            // The caller looks at the clock again.
+            if error.kind() == io::ErrorKind::Interrupted {
+                Ok(false)
+            } else {
+                Err(error)
+            }
+        }
+        ready => Ok(ready > 0),
+    }
+}
+
+/// A 32-bit number that others cannot guess and that differs from call to call.
+pub(crate) fn random() -> u32 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    // Every `RandomState` has other keys, seeded by the operating system.
+    RandomState::new().build_hasher().finish() as u32
+}

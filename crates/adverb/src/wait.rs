@@ -1,0 +1,263 @@
+//! How to wait for a completion: busily, quietly, adaptively.
+//!
+//! Sleeping follows one rule, which the types below enforce: arm the queue, *poll it once more*,
+//! and only then sleep. A completion that arrived between the last poll and the arming raises no
+//! event on many devices, so whoever skips the second poll may sleep for ever.
+
+use std::hint;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use adverb_abi::inline;
+
+use crate::cq::CompletionQueue;
+use crate::error::Result;
+use crate::sys;
+use crate::wc::Completion;
+
+/// Empty polls before a spinning thread starts to offer its processor to others.
+const POLITE_AFTER: u32 = 256;
+/// Empty polls between two offers. On a machine with fewer processors than spinners the one
+/// that has the answer would otherwise wait for the end of a time slice.
+const POLITE_EVERY: u32 = 4;
+/// Empty polls between two looks at the clock, which costs as much as a poll.
+const CLOCK_EVERY: u32 = 16;
+
+/// How to wait.
+///
+/// | | reacts within | costs |
+/// |---|---|---|
+/// | `Busy` | well under a microsecond | one processor, always |
+/// | `Event` | one wake-up, 5 to 50 µs | nothing while nothing happens |
+/// | `Adaptive` | as `Busy` when the answer comes soon, else as `Event` | `spin` per wait |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wait {
+    /// Poll until something is there. After the first few hundred polls the thread yields now
+    /// and then, so that it does not starve others.
+    Busy,
+    /// Sleep until the device raises an event.
+    Event,
+    /// Poll for `spin`, then sleep.
+    Adaptive {
+        /// How long to poll. About the cost of a wake-up is never worse than twice the best
+        /// choice that knows the future.
+        spin: Duration,
+    },
+}
+
+impl Wait {
+    /// The default budget of `Adaptive`: what a wake-up across processors costs on a small
+    /// virtual machine.
+    pub const DEFAULT_SPIN: Duration = Duration::from_micros(40);
+}
+
+/// `Adaptive` with [`DEFAULT_SPIN`](Wait::DEFAULT_SPIN).
+impl Default for Wait {
+    fn default() -> Self {
+        Self::Adaptive {
+            spin: Self::DEFAULT_SPIN,
+        }
+    }
+}
+
+/// Which completions raise an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Notify {
+    /// The next one of any kind.
+    #[default]
+    Any,
+    /// The next receive of a message sent with [`PostFlags::SOLICITED`](crate::PostFlags::SOLICITED), or error.
+    Solicited,
+}
+
+/// A queue that was armed and must be polled before anybody sleeps.
+#[derive(Debug)]
+#[must_use = "poll once more before sleeping: `repoll`"]
+pub struct Armed<'a> {
+    cq: &'a CompletionQueue,
+}
+
+/// What the poll after arming found.
+#[derive(Debug)]
+pub enum Repolled<'a> {
+    /// So many completions: no reason to sleep. (The queue stays armed.)
+    Found(usize),
+    /// None: sleeping is safe now.
+    Empty(Sleep<'a>),
+}
+
+/// The proof that a queue was armed and found empty afterwards.
+#[derive(Debug)]
+#[must_use = "nothing waits before `wait`, or before the descriptor is watched"]
+pub struct Sleep<'a> {
+    cq: &'a CompletionQueue,
+}
+
+impl<'a> Armed<'a> {
+    /// Polls once more; completions are appended to `out`.
+    ///
+    /// # Errors
+    /// As [`CompletionQueue::poll`].
+    pub fn repoll(self, out: &mut Vec<Completion>) -> Result<Repolled<'a>> {
+        Ok(match self.cq.poll(out)? {
+            0 => Repolled::Empty(Sleep { cq: self.cq }),
+            n => Repolled::Found(n),
+        })
+    }
+}
+
+impl Sleep<'_> {
+    /// Sleeps until the event comes. `false` when the time is up first, or a signal came; the
+    /// queue stays armed then.
+    ///
+    /// # Errors
+    /// [`Error::NoChannel`](crate::Error::NoChannel) when the queue has no channel of its own.
+    pub fn wait(self, timeout: Option<Duration>) -> Result<bool> {
+        let deadline = timeout.map(|t| Instant::now() + t);
+        let Some(turn) = self.cq.inner.own_channel()?.turn(deadline) else {
+            return Ok(false);
+        };
+        Ok(turn.next(left(deadline))?.is_some())
+    }
+
+    /// The descriptor to watch instead.
+    ///
+    /// # Errors
+    /// [`Error::NoChannel`](crate::Error::NoChannel) when the queue has no channel of its own.
+    pub fn fd(&self) -> Result<BorrowedFd<'_>> {
+        Ok(self.cq.inner.own_channel()?.as_fd())
+    }
+}
+
+impl CompletionQueue {
+    /// Arms the queue: the next completion raises an event, once (ibv_req_notify_cq(3)).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), adverb::Error> {
+    /// # if cfg!(not(feature = "soft")) { return Ok(()) }
+    /// use adverb::{Notify, Repolled};
+    /// use std::time::Duration;
+    /// let cq = adverb::open_default()?.create_cq(16).build()?;
+    /// let mut done = Vec::new();
+    /// match cq.arm(Notify::Any)?.repoll(&mut done)? {
+    ///     Repolled::Found(n) => println!("{n} without sleeping"),
+    ///     Repolled::Empty(sleep) => assert!(!sleep.wait(Some(Duration::from_millis(1)))?),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Verb`](crate::Error::Verb).
+    #[doc(alias = "ibv_req_notify_cq")]
+    pub fn arm(&self, which: Notify) -> Result<Armed<'_>> {
+        let solicited = libc::c_int::from(which == Notify::Solicited);
+        // SAFETY: the queue is alive.
+        let rc = unsafe { inline::ibv_req_notify_cq(self.as_raw(), solicited) };
+        sys::check(rc, "ibv_req_notify_cq", &self.inner.ctx.name)?;
+        Ok(Armed { cq: self })
+    }
+
+    /// Takes the events that wait on the queue's own channel, without waiting itself, and says
+    /// how many there were. For event loops that watch [`event_fd`](Self::event_fd).
+    ///
+    /// # Errors
+    /// [`Error::NoChannel`](crate::Error::NoChannel), [`Error::Verb`](crate::Error::Verb).
+    #[doc(alias = "ibv_get_cq_event")]
+    pub fn take_events(&self) -> Result<usize> {
+        // Whoever is in the middle of waiting takes them.
+        let Some(turn) = self.inner.own_channel()?.turn(Some(Instant::now())) else {
+            return Ok(0);
+        };
+        let mut count = 0;
+        while turn.next(Some(Duration::ZERO))?.is_some() {
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Waits until there are completions, appends them to `out` and says how many: 0 when the
+    /// time is up first. No timeout waits for ever.
+    ///
+    /// Several threads may wait; each completion goes to one of them.
+    ///
+    /// # Errors
+    /// [`Error::NoChannel`](crate::Error::NoChannel) when sleeping is asked for and the queue has
+    /// no channel of its own (with a shared one, wait on that); as [`poll`](Self::poll).
+    pub fn wait(
+        &self,
+        out: &mut Vec<Completion>,
+        how: Wait,
+        timeout: Option<Duration>,
+    ) -> Result<usize> {
+        let found = self.poll(out)?;
+        if found > 0 {
+            return Ok(found);
+        }
+        let start = Instant::now();
+        let deadline = timeout.map(|t| start + t);
+        let spin_until = match how {
+            Wait::Busy => return self.spin(out, deadline),
+            Wait::Event => start,
+            Wait::Adaptive { spin } => start + spin,
+        };
+        let spin_until = deadline.map_or(spin_until, |d| d.min(spin_until));
+        if spin_until > start {
+            let found = self.spin(out, Some(spin_until))?;
+            if found > 0 {
+                return Ok(found);
+            }
+        }
+        self.sleep(out, deadline)
+    }
+
+    fn spin(&self, out: &mut Vec<Completion>, until: Option<Instant>) -> Result<usize> {
+        let mut empty = 0u32;
+        loop {
+            let found = self.poll(out)?;
+            if found > 0 {
+                return Ok(found);
+            }
+            empty = empty.saturating_add(1);
+            if empty.is_multiple_of(CLOCK_EVERY) && until.is_some_and(|u| Instant::now() >= u) {
+                return Ok(0);
+            }
+            if empty > POLITE_AFTER && empty.is_multiple_of(POLITE_EVERY) {
+                thread::yield_now();
+            } else {
+                hint::spin_loop();
+            }
+        }
+    }
+
+    fn sleep(&self, out: &mut Vec<Completion>, deadline: Option<Instant>) -> Result<usize> {
+        let Some(turn) = self.inner.own_channel()?.turn(deadline) else {
+            return Ok(0);
+        };
+        loop {
+            let found = self.arm_and_poll(out)?;
+            let left = left(deadline);
+            if found > 0 || left.is_some_and(|l| l.is_zero()) {
+                return Ok(found);
+            }
+            if turn.next(left)?.is_some() {
+                let found = self.poll(out)?;
+                if found > 0 {
+                    return Ok(found);
+                }
+            }
+        }
+    }
+
+    fn arm_and_poll(&self, out: &mut Vec<Completion>) -> Result<usize> {
+        Ok(match self.arm(Notify::Any)?.repoll(out)? {
+            Repolled::Found(n) => n,
+            Repolled::Empty(_) => 0,
+        })
+    }
+}
+
+/// What is left until a deadline.
+fn left(deadline: Option<Instant>) -> Option<Duration> {
+    deadline.map(|d| d.saturating_duration_since(Instant::now()))
+}

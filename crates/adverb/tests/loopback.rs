@@ -1,0 +1,1 @@
+//! Operations over the software NIC.
