@@ -67,13 +67,14 @@ impl Nic {
                     }
                     self.blocked_count.store(0, Ordering::Relaxed);
                 }
-                let pumped = !dirty.is_empty();
+                // A packet handed over to another process must be flushed, too.
+                let sent = taken > 0 || !dirty.is_empty();
                 for cell in dirty.drain(..) {
                     cell.listed.store(false, Ordering::Release);
                     let mut state = cell.state.acquire();
                     self.pump_into(&cell, &mut state, now, packet);
                 }
-                if pumped {
+                if sent {
                     self.flush(now);
                 }
                 worked |= taken > 0;
