@@ -224,7 +224,7 @@ fn run(seed: u64) -> Result<(), String> {
     let mut pair = Pair::new(setup);
     pair.random = Random(seed ^ 0x5555);
     let hard = random.below(3);
-    pair.faults = Faults { loss: 60 * hard, duplicate: 50 * hard, late: 100 * random.below(3) };
+    pair.faults = Faults { loss: 25 * hard, duplicate: 50 * hard, late: 100 * random.below(3) };
     let todo = 60;
     let mut a = side(&mut pair.a.world, 1000, todo);
     let mut b = side(&mut pair.b.world, 2000, todo * random.below(2) as u32);
