@@ -12,7 +12,9 @@
 //! What costs time between two cores is the number of cache lines that change hands. A consumer that polls a shared
 //! tail index pays two transfers per packet: the line of the index, then, only after that, the line of the data.
 //! A consumer that polls the header word of the next record pays one, because a small packet arrives in the very
-//! line it polls. Measured between two processes on the machine we build on: see the table at [`Producer::push`].
+//! line it polls. Measured on the machine we build on (two virtual cores of an AMD EPYC, both busy with other things
+//! too), 60 bytes one way, ping-pong, best of 60 runs: one bare word 0.23 µs, tail index and data apart 0.48 µs, this
+//! ring 0.09 to 0.24 µs.
 //!
 //! The price: a consumer must never mistake old bytes for a header. So the place where the next record will begin
 //! always holds zero. The consumer sees to that: before it gives space back it zeroes the first word of each line in

@@ -71,13 +71,6 @@ impl Producer {
         Ok(())
     }
 
-    /// Whether the consumer has taken, and given back, everything up to an eighth of the ring.
-    #[must_use]
-    pub fn is_nearly_empty(&self) -> bool {
-        let head = self.storage.head().load(Ordering::Relaxed);
-        self.tail.wrapping_sub(head) <= self.storage.size() / 4
-    }
-
     /// A line behind the record stays free: that is where the consumer finds the zero that ends the records.
     fn fits(&self, space: u32) -> bool {
         let used = self.tail.wrapping_sub(self.head);
