@@ -106,7 +106,13 @@ impl Completion {
     }
 
     /// An error completion; every error counts as solicited.
-    pub const fn error(wr_id: u64, status: WcStatus, opcode: WcOpcode, qp_num: QpNum, timestamp: Instant) -> Self {
+    pub const fn error(
+        wr_id: u64,
+        status: WcStatus,
+        opcode: WcOpcode,
+        qp_num: QpNum,
+        timestamp: Instant,
+    ) -> Self {
         let mut c = Self::success(wr_id, opcode, qp_num, timestamp);
         c.status = status;
         c.solicited = true;

@@ -124,7 +124,10 @@ impl Cq {
     /// Changes the capacity; entries, their order and the armed state stay.
     pub fn resize(&mut self, capacity: usize) -> Result<(), ResizeError> {
         if capacity < self.entries.len() {
-            return Err(ResizeError { held: self.entries.len(), wanted: capacity });
+            return Err(ResizeError {
+                held: self.entries.len(),
+                wanted: capacity,
+            });
         }
         self.entries.reserve(capacity - self.entries.len());
         self.capacity = capacity;
@@ -133,8 +136,11 @@ impl Cq {
 
     /// Asks for one event. Returns whether to raise it at once.
     pub fn arm(&mut self, solicited_only: bool) -> bool {
-        let waiting =
-            if solicited_only { self.fresh_solicited > 0 } else { self.entries.len() > self.announced };
+        let waiting = if solicited_only {
+            self.fresh_solicited > 0
+        } else {
+            self.entries.len() > self.announced
+        };
         if waiting && !self.strict {
             self.announce();
             return true;

@@ -33,15 +33,31 @@ pub enum PostError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ModifyError {
     #[error("{transport} queue pairs cannot go from {from:?} to {to:?}")]
-    BadTransition { from: QpState, to: QpState, transport: &'static str },
+    BadTransition {
+        from: QpState,
+        to: QpState,
+        transport: &'static str,
+    },
     #[error("{from:?} to {to:?} also needs {missing:?}")]
-    Missing { from: QpState, to: QpState, missing: AttrMask },
+    Missing {
+        from: QpState,
+        to: QpState,
+        missing: AttrMask,
+    },
     #[error("{from:?} to {to:?} does not take {extra:?}")]
-    NotAllowed { from: QpState, to: QpState, extra: AttrMask },
+    NotAllowed {
+        from: QpState,
+        to: QpState,
+        extra: AttrMask,
+    },
     #[error("the current state was given as {given:?} but is {actual:?}")]
     CurState { given: QpState, actual: QpState },
     #[error("{field} is {value}, allowed is up to {limit}")]
-    Value { field: &'static str, value: u64, limit: u64 },
+    Value {
+        field: &'static str,
+        value: u64,
+        limit: u64,
+    },
     #[error("{field} is {value}, which is not a valid value")]
     Invalid { field: &'static str, value: u64 },
     #[error("work that had started is not done yet")]

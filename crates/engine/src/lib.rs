@@ -35,6 +35,6 @@ pub use qp::{Counters, Dest, DeviceLimits, PacketMeta, Qp, QpAttr, QpCaps, QpCon
 pub use srq::{Srq, SrqAttr, SrqError};
 pub use time::Instant;
 pub use wr::{
-    Av, FlushTarget, MAX_MESSAGE, MAX_SGE, MwBind, RecvWqe, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge,
-    UdAddress,
+    Av, FlushTarget, MAX_MESSAGE, MAX_SGE, MwBind, RecvWqe, RecvWr, SendData, SendFlags, SendOp,
+    SendWr, Sge, UdAddress,
 };

@@ -41,8 +41,12 @@ impl Access {
 
     /// Remote rights to change memory need the local one.
     pub fn consistent(self) -> Result<Self, KeyError> {
-        if self.intersects(Self::REMOTE_WRITE | Self::REMOTE_ATOMIC) && !self.contains(Self::LOCAL_WRITE) {
-            return Err(KeyError::NeedsLocalWrite { access: self.bits() });
+        if self.intersects(Self::REMOTE_WRITE | Self::REMOTE_ATOMIC)
+            && !self.contains(Self::LOCAL_WRITE)
+        {
+            return Err(KeyError::NeedsLocalWrite {
+                access: self.bits(),
+            });
         }
         Ok(self)
     }
@@ -72,7 +76,13 @@ pub enum KeyError {
     #[error("key {key:#010x} grants access {granted:#x}, {needed:#x} is needed")]
     Denied { key: u32, granted: u32, needed: u32 },
     #[error("[{va:#x}, +{len}) is outside the region [{start:#x}, +{size}) of key {key:#010x}")]
-    Range { key: u32, va: u64, len: u64, start: u64, size: u64 },
+    Range {
+        key: u32,
+        va: u64,
+        len: u64,
+        start: u64,
+        size: u64,
+    },
     #[error("key {key:#010x} is bound to another queue pair than {qp:#x}")]
     WrongQp { key: u32, qp: u32 },
     #[error("address {va:#x} of an atomic operation is not a multiple of 8")]

@@ -37,7 +37,12 @@ const FIRST_SIZE: usize = 256;
 impl<T> KeyTable<T> {
     /// A table for at most `limit` keys (and never more than 131,072). The same seed gives the same keys.
     pub fn new(limit: usize, seed: u64) -> Self {
-        Self { slots: Vec::new(), used: 0, limit: limit.min(1 << (SLOT_BITS - 1)), random: seed | 1 }
+        Self {
+            slots: Vec::new(),
+            used: 0,
+            limit: limit.min(1 << (SLOT_BITS - 1)),
+            random: seed | 1,
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -56,7 +61,10 @@ impl<T> KeyTable<T> {
         // At most half full, so that a random probe finds room at once and keys stay unpredictable.
         if (self.used + 1) * 2 > self.slots.len() {
             let size = (self.slots.len() * 2).max(FIRST_SIZE);
-            self.slots.resize_with(size, || Slot { key: 0, entry: None });
+            self.slots.resize_with(size, || Slot {
+                key: 0,
+                entry: None,
+            });
         }
         loop {
             let random = self.next_random();
@@ -96,7 +104,10 @@ impl<T> KeyTable<T> {
     pub fn rereg(&mut self, key: Key, spec: MrSpec) -> Result<(), KeyError> {
         check_spec(&spec)?;
         let slot = self.slot_mut(key).ok_or(KeyError::Unknown { key: key.0 })?;
-        let entry = slot.entry.as_mut().ok_or(KeyError::Unknown { key: key.0 })?;
+        let entry = slot
+            .entry
+            .as_mut()
+            .ok_or(KeyError::Unknown { key: key.0 })?;
         entry.0 = spec;
         Ok(())
     }
@@ -106,13 +117,27 @@ impl<T> KeyTable<T> {
         let key = a.key.0;
         let (spec, value) = self.get(a.key).ok_or(KeyError::Unknown { key })?;
         if spec.pd != a.pd {
-            return Err(KeyError::WrongPd { key, owner: spec.pd.0, asked: a.pd.0 });
+            return Err(KeyError::WrongPd {
+                key,
+                owner: spec.pd.0,
+                asked: a.pd.0,
+            });
         }
         if !spec.access.contains(a.need) {
-            return Err(KeyError::Denied { key, granted: spec.access.bits(), needed: a.need.bits() });
+            return Err(KeyError::Denied {
+                key,
+                granted: spec.access.bits(),
+                needed: a.need.bits(),
+            });
         }
         if a.va < spec.iova || a.len > spec.len || a.va - spec.iova > spec.len - a.len {
-            return Err(KeyError::Range { key, va: a.va, len: a.len, start: spec.iova, size: spec.len });
+            return Err(KeyError::Range {
+                key,
+                va: a.va,
+                len: a.len,
+                start: spec.iova,
+                size: spec.len,
+            });
         }
         Ok((value, a.va - spec.iova))
     }
@@ -121,7 +146,11 @@ impl<T> KeyTable<T> {
     pub fn invalidate(&mut self, key: Key, pd: PdId, _qp: QpNum) -> Result<(), KeyError> {
         let (spec, _) = self.get(key).ok_or(KeyError::Unknown { key: key.0 })?;
         if spec.pd != pd {
-            return Err(KeyError::WrongPd { key: key.0, owner: spec.pd.0, asked: pd.0 });
+            return Err(KeyError::WrongPd {
+                key: key.0,
+                owner: spec.pd.0,
+                asked: pd.0,
+            });
         }
         Err(KeyError::NotInvalidatable { key: key.0 })
     }
@@ -147,7 +176,10 @@ const fn slot_of(key: Key) -> usize {
 fn check_spec(spec: &MrSpec) -> Result<(), KeyError> {
     spec.access.consistent()?;
     if spec.iova.checked_add(spec.len).is_none() {
-        return Err(KeyError::Wraps { start: spec.iova, size: spec.len });
+        return Err(KeyError::Wraps {
+            start: spec.iova,
+            size: spec.len,
+        });
     }
     Ok(())
 }

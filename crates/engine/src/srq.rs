@@ -31,7 +31,10 @@ pub struct Srq {
 
 impl Srq {
     pub fn new(max_wr: u32, max_sge: u32) -> Self {
-        Self { queue: RecvQueue::new(max_wr, max_sge), limit: 0 }
+        Self {
+            queue: RecvQueue::new(max_wr, max_sge),
+            limit: 0,
+        }
     }
 
     pub fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
@@ -53,14 +56,20 @@ impl Srq {
 
     /// Changes size and limit, both or neither.
     pub fn modify(&mut self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), SrqError> {
-        let size = max_wr.unwrap_or(self.queue.capacity());
+        let size = max_wr.unwrap_or_else(|| self.queue.capacity());
         if size < self.queue.len() || size == 0 {
-            return Err(SrqError::TooSmall { posted: self.queue.len(), wanted: size });
+            return Err(SrqError::TooSmall {
+                posted: self.queue.len(),
+                wanted: size,
+            });
         }
         if let Some(limit) = limit
             && limit > size
         {
-            return Err(SrqError::Limit { limit, max_wr: size });
+            return Err(SrqError::Limit {
+                limit,
+                max_wr: size,
+            });
         }
         if size != self.queue.capacity() {
             self.queue.resize(size);
@@ -72,7 +81,11 @@ impl Srq {
     }
 
     pub fn attrs(&self) -> SrqAttr {
-        SrqAttr { max_wr: self.queue.capacity(), max_sge: self.queue.max_sge(), limit: self.limit }
+        SrqAttr {
+            max_wr: self.queue.capacity(),
+            max_sge: self.queue.max_sge(),
+            limit: self.limit,
+        }
     }
 
     pub fn len(&self) -> u32 {

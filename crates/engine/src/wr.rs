@@ -59,14 +59,36 @@ pub enum SendOp {
     Send,
     SendImm([u8; 4]),
     SendInv(Key),
-    Write { remote_addr: u64, rkey: Key },
-    WriteImm { remote_addr: u64, rkey: Key, imm: [u8; 4] },
-    Read { remote_addr: u64, rkey: Key },
-    CompareSwap { remote_addr: u64, rkey: Key, compare: u64, swap: u64 },
-    FetchAdd { remote_addr: u64, rkey: Key, add: u64 },
+    Write {
+        remote_addr: u64,
+        rkey: Key,
+    },
+    WriteImm {
+        remote_addr: u64,
+        rkey: Key,
+        imm: [u8; 4],
+    },
+    Read {
+        remote_addr: u64,
+        rkey: Key,
+    },
+    CompareSwap {
+        remote_addr: u64,
+        rkey: Key,
+        compare: u64,
+        swap: u64,
+    },
+    FetchAdd {
+        remote_addr: u64,
+        rkey: Key,
+        add: u64,
+    },
     LocalInv(Key),
     BindMw(MwBind),
-    AtomicWrite { remote_addr: u64, rkey: Key },
+    AtomicWrite {
+        remote_addr: u64,
+        rkey: Key,
+    },
     Flush(FlushTarget),
 }
 
@@ -142,7 +164,15 @@ pub struct RecvWqe {
 
 impl RecvWqe {
     pub const fn empty() -> Self {
-        Self { wr_id: 0, count: 0, sges: [Sge { addr: 0, len: 0, lkey: Key(0) }; MAX_SGE] }
+        Self {
+            wr_id: 0,
+            count: 0,
+            sges: [Sge {
+                addr: 0,
+                len: 0,
+                lkey: Key(0),
+            }; MAX_SGE],
+        }
     }
 
     /// Takes over an entry. Pieces beyond [`MAX_SGE`] do not exist: posting refuses them.

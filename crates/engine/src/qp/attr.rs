@@ -103,12 +103,19 @@ impl Qp {
         host: &mut dyn Host,
     ) -> Result<(), ModifyError> {
         let from = self.state;
-        let to = if mask.contains(AttrMask::STATE) { attr.state } else { from };
+        let to = if mask.contains(AttrMask::STATE) {
+            attr.state
+        } else {
+            from
+        };
         check_transition(self.config.transport, from, to, mask)?;
         if mask.contains(AttrMask::CUR_STATE) && attr.cur_state != from {
             // The application is behind: the queue pair has moved on its own, or another thread
             // moved it. Following the stale state could reset sequence numbers in mid-stream.
-            return Err(ModifyError::CurState { given: attr.cur_state, actual: from });
+            return Err(ModifyError::CurState {
+                given: attr.cur_state,
+                actual: from,
+            });
         }
         if from == QpState::Sqd && to == QpState::Rts && !self.drained() {
             return Err(ModifyError::StillDraining);
@@ -161,12 +168,17 @@ impl Qp {
             self.attr.dest_qpn = attr.dest_qpn & Psn::MASK;
         }
         // A datagram is bounded by the port, a connection by its path.
-        let mtu = if self.config.transport == Transport::Ud { limits.active_mtu } else { self.attr.path_mtu };
+        let mtu = if self.config.transport == Transport::Ud {
+            limits.active_mtu
+        } else {
+            self.attr.path_mtu
+        };
         if let Some(mtu) = Mtu::from_ibv(mtu) {
             self.pmtu = mtu.bytes();
         }
         if mask.contains(AttrMask::MAX_DEST_RD_ATOMIC) {
-            self.responder.set_slots(usize::from(attr.max_dest_rd_atomic));
+            self.responder
+                .set_slots(usize::from(attr.max_dest_rd_atomic));
         }
     }
 
@@ -192,32 +204,77 @@ impl Qp {
 fn check_values(attr: &QpAttr, mask: AttrMask, limits: &DeviceLimits) -> Result<(), ModifyError> {
     if mask.intersects(AttrMask::ALT_PATH | AttrMask::PATH_MIG_STATE) {
         // There is no alternate path on RoCE.
-        return Err(ModifyError::Unsupported { what: mask & (AttrMask::ALT_PATH | AttrMask::PATH_MIG_STATE) });
+        return Err(ModifyError::Unsupported {
+            what: mask & (AttrMask::ALT_PATH | AttrMask::PATH_MIG_STATE),
+        });
     }
     if mask.contains(AttrMask::PORT) && attr.port == 0 {
-        return Err(ModifyError::Invalid { field: "port", value: 0 });
+        return Err(ModifyError::Invalid {
+            field: "port",
+            value: 0,
+        });
     }
     if mask.contains(AttrMask::PATH_MTU) && attr.path_mtu == 0 {
-        return Err(ModifyError::Invalid { field: "path_mtu", value: 0 });
+        return Err(ModifyError::Invalid {
+            field: "path_mtu",
+            value: 0,
+        });
     }
     if mask.contains(AttrMask::AV) && attr.av.dgid.is_zero() {
-        return Err(ModifyError::Invalid { field: "dgid", value: 0 });
+        return Err(ModifyError::Invalid {
+            field: "dgid",
+            value: 0,
+        });
     }
     let pkey_last = u64::from(limits.pkeys.saturating_sub(1));
     let checks: [(AttrMask, &'static str, u64, u64); 9] = [
-        (AttrMask::PORT, "port", attr.port.into(), limits.ports.into()),
-        (AttrMask::PKEY_INDEX, "pkey_index", attr.pkey_index.into(), pkey_last),
-        (AttrMask::PATH_MTU, "path_mtu", attr.path_mtu.into(), limits.active_mtu.min(5).into()),
-        (AttrMask::MAX_QP_RD_ATOMIC, "max_rd_atomic", attr.max_rd_atomic.into(), limits.max_init_rd_atom.into()),
-        (AttrMask::MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", attr.max_dest_rd_atomic.into(), limits.max_rd_atom.into()),
+        (
+            AttrMask::PORT,
+            "port",
+            attr.port.into(),
+            limits.ports.into(),
+        ),
+        (
+            AttrMask::PKEY_INDEX,
+            "pkey_index",
+            attr.pkey_index.into(),
+            pkey_last,
+        ),
+        (
+            AttrMask::PATH_MTU,
+            "path_mtu",
+            attr.path_mtu.into(),
+            limits.active_mtu.min(5).into(),
+        ),
+        (
+            AttrMask::MAX_QP_RD_ATOMIC,
+            "max_rd_atomic",
+            attr.max_rd_atomic.into(),
+            limits.max_init_rd_atom.into(),
+        ),
+        (
+            AttrMask::MAX_DEST_RD_ATOMIC,
+            "max_dest_rd_atomic",
+            attr.max_dest_rd_atomic.into(),
+            limits.max_rd_atom.into(),
+        ),
         (AttrMask::TIMEOUT, "timeout", attr.timeout.into(), 31),
         (AttrMask::RETRY_CNT, "retry_cnt", attr.retry_cnt.into(), 7),
         (AttrMask::RNR_RETRY, "rnr_retry", attr.rnr_retry.into(), 7),
-        (AttrMask::MIN_RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer.into(), 31),
+        (
+            AttrMask::MIN_RNR_TIMER,
+            "min_rnr_timer",
+            attr.min_rnr_timer.into(),
+            31,
+        ),
     ];
     for (bit, field, value, limit) in checks {
         if mask.contains(bit) && value > limit {
-            return Err(ModifyError::Value { field, value, limit });
+            return Err(ModifyError::Value {
+                field,
+                value,
+                limit,
+            });
         }
     }
     Ok(())

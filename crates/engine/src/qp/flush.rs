@@ -69,7 +69,13 @@ impl Qp {
     fn flush_sends(&mut self, now: Instant, host: &mut dyn Host) {
         while self.sq.tail < self.sq.head {
             let wqe = self.sq.at(self.sq.tail);
-            let c = Completion::error(wqe.wr_id, WcStatus::WrFlushErr, wqe.opcode(), self.config.num, now);
+            let c = Completion::error(
+                wqe.wr_id,
+                WcStatus::WrFlushErr,
+                wqe.opcode(),
+                self.config.num,
+                now,
+            );
             self.sq.tail += 1;
             host.complete(Side::Send, &c);
         }
@@ -86,7 +92,13 @@ impl Qp {
         }
     }
 
-    pub(super) fn complete_receive_error(&mut self, now: Instant, wr_id: u64, status: WcStatus, host: &mut dyn Host) {
+    pub(super) fn complete_receive_error(
+        &mut self,
+        now: Instant,
+        wr_id: u64,
+        status: WcStatus,
+        host: &mut dyn Host,
+    ) {
         let c = Completion::error(wr_id, status, WcOpcode::Recv, self.config.num, now);
         host.complete(Side::Recv, &c);
     }

@@ -124,7 +124,11 @@ const MAX_WINDOW: u64 = 1 << 22;
 
 impl Qp {
     pub fn new(config: QpConfig) -> Self {
-        let recv_wr = if config.uses_srq { 0 } else { config.caps.max_recv_wr };
+        let recv_wr = if config.uses_srq {
+            0
+        } else {
+            config.caps.max_recv_wr
+        };
         Self {
             attr: QpAttr::default(),
             state: QpState::Reset,
@@ -194,7 +198,9 @@ impl Qp {
         packet: &Packet<'_>,
         host: &mut dyn Host,
     ) -> Result<(), DropReason> {
-        let Opcode::Roce(transport, op) = packet.bth.opcode else { return Err(DropReason::Cnp) };
+        let Opcode::Roce(transport, op) = packet.bth.opcode else {
+            return Err(DropReason::Cnp);
+        };
         if transport != self.config.transport {
             return Err(DropReason::Transport);
         }
@@ -216,7 +222,12 @@ impl Qp {
 
     /// Writes the next packet to send, if there is one: answers before requests. `buf` holds at
     /// least a full packet of the path MTU with all headers.
-    pub fn poll_transmit(&mut self, now: Instant, host: &mut dyn Host, buf: &mut [u8]) -> Option<Transmit> {
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        host: &mut dyn Host,
+        buf: &mut [u8],
+    ) -> Option<Transmit> {
         let sent = match self.poll_response(now, host, buf) {
             Some(sent) => Some(sent),
             None => match self.config.transport {

@@ -13,7 +13,12 @@ use crate::wr::{MAX_MESSAGE, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge};
 
 impl Qp {
     /// Queues a send. In ERR and SQE it is accepted and completes at once as flushed.
-    pub fn post_send(&mut self, now: Instant, wr: &SendWr<'_>, host: &mut dyn Host) -> Result<(), PostError> {
+    pub fn post_send(
+        &mut self,
+        now: Instant,
+        wr: &SendWr<'_>,
+        host: &mut dyn Host,
+    ) -> Result<(), PostError> {
         match self.state {
             QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err => {}
             state => return Err(PostError::WrongState { state }),
@@ -24,20 +29,34 @@ impl Qp {
             SendData::Inline(bytes) => (&[], bytes),
         };
         if sges.len() > self.sq.max_sge() {
-            return Err(PostError::TooManySges { given: sges.len(), limit: self.config.caps.max_send_sge });
+            return Err(PostError::TooManySges {
+                given: sges.len(),
+                limit: self.config.caps.max_send_sge,
+            });
         }
         if inline.len() > self.sq.max_inline() {
-            return Err(PostError::InlineTooLong { given: inline.len(), limit: self.config.caps.max_inline });
+            return Err(PostError::InlineTooLong {
+                given: inline.len(),
+                limit: self.config.caps.max_inline,
+            });
         }
         let total = inline.len() as u64 + sges.iter().map(|s| u64::from(s.len)).sum::<u64>();
         check_atomic(&wr.op, total)?;
         if matches!(self.state, QpState::Sqe | QpState::Err) {
-            let c = Completion::error(wr.wr_id, WcStatus::WrFlushErr, WcOpcode::Send, self.config.num, now);
+            let c = Completion::error(
+                wr.wr_id,
+                WcStatus::WrFlushErr,
+                WcOpcode::Send,
+                self.config.num,
+                now,
+            );
             host.complete(Side::Send, &c);
             return Ok(());
         }
         if self.sq.len() >= self.sq.capacity() {
-            return Err(PostError::QueueFull { limit: self.sq.capacity() });
+            return Err(PostError::QueueFull {
+                limit: self.sq.capacity(),
+            });
         }
 
         let carries_data = !matches!(wr.op, SendOp::LocalInv(_));
@@ -64,7 +83,12 @@ impl Qp {
     }
 
     /// Queues a receive. In ERR it is accepted and completes at once as flushed.
-    pub fn post_recv(&mut self, now: Instant, wr: &RecvWr<'_>, host: &mut dyn Host) -> Result<(), PostError> {
+    pub fn post_recv(
+        &mut self,
+        now: Instant,
+        wr: &RecvWr<'_>,
+        host: &mut dyn Host,
+    ) -> Result<(), PostError> {
         if self.config.uses_srq {
             return Err(PostError::UsesSrq);
         }
@@ -84,9 +108,13 @@ impl Qp {
             SendOp::Send | SendOp::SendImm(_) => (true, true, true, true),
             SendOp::SendInv(_) => (true, false, false, true),
             SendOp::Write { .. } | SendOp::WriteImm { .. } => (true, true, false, true),
-            SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => (true, false, false, false),
+            SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
+                (true, false, false, false)
+            }
             SendOp::LocalInv(_) => (true, true, false, true),
-            SendOp::BindMw(_) | SendOp::AtomicWrite { .. } | SendOp::Flush(_) => return Err(PostError::Unsupported),
+            SendOp::BindMw(_) | SendOp::AtomicWrite { .. } | SendOp::Flush(_) => {
+                return Err(PostError::Unsupported);
+            }
         };
         let allowed = match self.config.transport {
             Transport::Rc => rc,
@@ -108,11 +136,15 @@ impl Qp {
 }
 
 fn check_atomic(op: &SendOp, total: u64) -> Result<(), PostError> {
-    let (SendOp::CompareSwap { remote_addr, .. } | SendOp::FetchAdd { remote_addr, .. }) = *op else {
+    let (SendOp::CompareSwap { remote_addr, .. } | SendOp::FetchAdd { remote_addr, .. }) = *op
+    else {
         return Ok(());
     };
     if total < 8 {
-        return Err(PostError::AtomicLength { given: total, needed: 8 });
+        return Err(PostError::AtomicLength {
+            given: total,
+            needed: 8,
+        });
     }
     if !remote_addr.is_multiple_of(8) {
         return Err(PostError::AtomicMisaligned { addr: remote_addr });

@@ -54,15 +54,26 @@ impl Qp {
         let r = &mut self.receiving;
         r.rewind();
         if !r.taken {
-            r.taken =
-                if self.config.uses_srq { host.take_srq(&mut r.wqe) } else { self.rq.pop_into(&mut r.wqe) };
+            r.taken = if self.config.uses_srq {
+                host.take_srq(&mut r.wqe)
+            } else {
+                self.rq.pop_into(&mut r.wqe)
+            };
         }
         r.taken
     }
 
     /// Appends `data` to the entry under way.
-    pub(super) fn scatter(&mut self, mut data: &[u8], host: &mut dyn Host) -> Result<(), ScatterError> {
-        let pd = if self.config.uses_srq { self.config.srq_pd.unwrap_or(self.config.pd) } else { self.config.pd };
+    pub(super) fn scatter(
+        &mut self,
+        mut data: &[u8],
+        host: &mut dyn Host,
+    ) -> Result<(), ScatterError> {
+        let pd = if self.config.uses_srq {
+            self.config.srq_pd.unwrap_or(self.config.pd)
+        } else {
+            self.config.pd
+        };
         let qp = self.config.num;
         let r = &mut self.receiving;
         let count = data.len() as u64;
@@ -84,7 +95,8 @@ impl Qp {
                 need: Access::LOCAL_WRITE,
                 remote: false,
             };
-            host.write(&access, now).map_err(|_| ScatterError::Protection)?;
+            host.write(&access, now)
+                .map_err(|_| ScatterError::Protection)?;
             r.offset += now.len() as u32;
             data = later;
         }
@@ -93,9 +105,22 @@ impl Qp {
     }
 
     /// Reports the entry under way as received.
-    pub(super) fn complete_receive(&mut self, now: Instant, op: Operation, packet: &Packet<'_>, byte_len: u32, host: &mut dyn Host) {
-        let Some(wr_id) = self.receiving.abandon() else { return };
-        let opcode = if op.is_write() { WcOpcode::RecvRdmaWithImm } else { WcOpcode::Recv };
+    pub(super) fn complete_receive(
+        &mut self,
+        now: Instant,
+        op: Operation,
+        packet: &Packet<'_>,
+        byte_len: u32,
+        host: &mut dyn Host,
+    ) {
+        let Some(wr_id) = self.receiving.abandon() else {
+            return;
+        };
+        let opcode = if op.is_write() {
+            WcOpcode::RecvRdmaWithImm
+        } else {
+            WcOpcode::Recv
+        };
         let mut c = Completion::success(wr_id, opcode, self.config.num, now);
         c.byte_len = byte_len;
         c.solicited = packet.bth.solicited;
@@ -118,14 +143,29 @@ impl Qp {
     }
 
     /// Reports the entry under way, if any, as failed. Returns whether there was one.
-    pub(super) fn fail_receive(&mut self, now: Instant, status: WcStatus, host: &mut dyn Host) -> bool {
-        let Some(wr_id) = self.receiving.abandon() else { return false };
+    pub(super) fn fail_receive(
+        &mut self,
+        now: Instant,
+        status: WcStatus,
+        host: &mut dyn Host,
+    ) -> bool {
+        let Some(wr_id) = self.receiving.abandon() else {
+            return false;
+        };
         self.complete_receive_error(now, wr_id, status, host);
         true
     }
 
     /// The access a remote request asks for.
     pub(super) fn remote_access(&self, rkey: u32, va: u64, len: u64, need: Access) -> MemAccess {
-        MemAccess { key: Key(rkey), pd: self.config.pd, qp: self.config.num, va, len, need, remote: true }
+        MemAccess {
+            key: Key(rkey),
+            pd: self.config.pd,
+            qp: self.config.num,
+            va,
+            len,
+            need,
+            remote: true,
+        }
     }
 }

@@ -27,8 +27,22 @@ impl RecvQueue {
         // A power of two, so that finding an entry costs a mask and not a division.
         let n = (max_wr as usize).next_power_of_two();
         let entries = vec![Entry::default(); n];
-        let sges = vec![Sge { addr: 0, len: 0, lkey: Key(0) }; n * max_sge];
-        Self { entries, sges, capacity: max_wr, max_sge, tail: 0, head: 0 }
+        let sges = vec![
+            Sge {
+                addr: 0,
+                len: 0,
+                lkey: Key(0)
+            };
+            n * max_sge
+        ];
+        Self {
+            entries,
+            sges,
+            capacity: max_wr,
+            max_sge,
+            tail: 0,
+            head: 0,
+        }
     }
 
     pub(crate) const fn capacity(&self) -> u32 {
@@ -45,13 +59,21 @@ impl RecvQueue {
 
     pub(crate) fn push(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         if wr.sges.len() > self.max_sge {
-            return Err(PostError::TooManySges { given: wr.sges.len(), limit: self.max_sge as u32 });
+            return Err(PostError::TooManySges {
+                given: wr.sges.len(),
+                limit: self.max_sge as u32,
+            });
         }
         if self.len() >= self.capacity() {
-            return Err(PostError::QueueFull { limit: self.capacity() });
+            return Err(PostError::QueueFull {
+                limit: self.capacity(),
+            });
         }
         let at = self.index(self.head);
-        self.entries[at] = Entry { wr_id: wr.wr_id, count: wr.sges.len() as u32 };
+        self.entries[at] = Entry {
+            wr_id: wr.wr_id,
+            count: wr.sges.len() as u32,
+        };
         let from = at * self.max_sge;
         self.sges[from..from + wr.sges.len()].copy_from_slice(wr.sges);
         self.head += 1;
@@ -88,7 +110,11 @@ impl RecvQueue {
         let mut new = Self::new(max_wr, self.max_sge as u32);
         let mut wqe = RecvWqe::empty();
         while self.pop_into(&mut wqe) {
-            new.push(&RecvWr { wr_id: wqe.wr_id, sges: wqe.sges() }).expect("the caller checked that all entries fit");
+            new.push(&RecvWr {
+                wr_id: wqe.wr_id,
+                sges: wqe.sges(),
+            })
+            .expect("the caller checked that all entries fit");
         }
         *self = new;
     }

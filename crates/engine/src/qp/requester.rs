@@ -42,7 +42,12 @@ const ACK_EVERY: u64 = 64;
 impl Requester {
     fn starting_at(attr: &QpAttr) -> Self {
         let first = PSN_BASE + u64::from(attr.sq_psn);
-        let mut r = Self { una: first, next: first, sent: first, ..Self::default() };
+        let mut r = Self {
+            una: first,
+            next: first,
+            sent: first,
+            ..Self::default()
+        };
         r.reload(attr);
         r
     }
@@ -98,7 +103,12 @@ impl Qp {
     }
 
     /// RC: the next request packet, new or repeated.
-    pub(super) fn poll_request(&mut self, now: Instant, host: &mut dyn Host, buf: &mut [u8]) -> Option<Transmit> {
+    pub(super) fn poll_request(
+        &mut self,
+        now: Instant,
+        host: &mut dyn Host,
+        buf: &mut [u8],
+    ) -> Option<Transmit> {
         if self.sq.cursor == self.sq.head || !matches!(self.state, QpState::Rts | QpState::Sqd) {
             return None;
         }
@@ -131,9 +141,11 @@ impl Qp {
             } else {
                 let done = next - wqe.first + 1;
                 let every = ACK_EVERY.min(self.window.div_ceil(2));
-                let ack_req =
-                    next + 1 == wqe.end() || done.is_multiple_of(every) || in_flight + 1 >= self.window;
-                self.build_data(at, &wqe, next, ack_req, host, buf).map(|len| (len, 1))
+                let ack_req = next + 1 == wqe.end()
+                    || done.is_multiple_of(every)
+                    || in_flight + 1 >= self.window;
+                self.build_data(at, &wqe, next, ack_req, host, buf)
+                    .map(|len| (len, 1))
             };
             let Ok((len, packets)) = built else {
                 self.fail_later(now, at, WcStatus::LocProtErr, host);
@@ -145,7 +157,10 @@ impl Qp {
             if r.ack_deadline.is_none() {
                 r.ack_deadline = ack_deadline(now, &self.attr);
             }
-            return Some(Transmit { len, dest: Dest::Connected });
+            return Some(Transmit {
+                len,
+                dest: Dest::Connected,
+            });
         }
     }
 
@@ -163,7 +178,9 @@ impl Qp {
         {
             return false;
         }
-        let failed = wqe.failed.or_else(|| self.check_start(at, &wqe, host).err());
+        let failed = wqe
+            .failed
+            .or_else(|| self.check_start(at, &wqe, host).err());
         let carries_packets = failed.is_none() && !matches!(wqe.op, SendOp::LocalInv(_));
         let next = self.requester.next;
         let pmtu = self.pmtu as u64;
@@ -171,7 +188,11 @@ impl Qp {
         wqe.failed = failed;
         wqe.first = next;
         wqe.requested = next;
-        wqe.packets = if carries_packets { u64::from(wqe.len).div_ceil(pmtu).max(1) } else { 0 };
+        wqe.packets = if carries_packets {
+            u64::from(wqe.len).div_ceil(pmtu).max(1)
+        } else {
+            0
+        };
         self.sq.started += 1;
         if carries_packets && fetches {
             self.requester.reads += 1;
@@ -185,7 +206,9 @@ impl Qp {
     /// What is checked, and for local work done, when a work request starts.
     fn check_start(&self, at: u64, wqe: &SendWqe, host: &mut dyn Host) -> Result<(), WcStatus> {
         if let SendOp::LocalInv(key) = wqe.op {
-            return host.invalidate(key, self.config.pd, self.config.num).map_err(|_| WcStatus::LocQpOpErr);
+            return host
+                .invalidate(key, self.config.pd, self.config.num)
+                .map_err(|_| WcStatus::LocQpOpErr);
         }
         let fetches = wqe.wants_response();
         if fetches && self.attr.max_rd_atomic == 0 {
@@ -194,7 +217,11 @@ impl Qp {
         // A single packet finds a bad piece when it gathers. Longer messages and answers look
         // first, so that nothing is sent for work that cannot succeed.
         if !wqe.inline && (fetches || wqe.len as usize > self.pmtu) {
-            let need = if fetches { Access::LOCAL_WRITE } else { Access::empty() };
+            let need = if fetches {
+                Access::LOCAL_WRITE
+            } else {
+                Access::empty()
+            };
             for sge in self.sq.sges(at).iter().filter(|s| s.len > 0) {
                 let access = self.local_access(sge.lkey, sge.addr, sge.len.into(), need);
                 host.check(&access).map_err(|_| WcStatus::LocProtErr)?;
@@ -212,7 +239,13 @@ impl Qp {
         buf: &mut [u8],
     ) -> Option<Result<(usize, u64), WcStatus>> {
         let next = self.requester.next;
-        let header = |op| Packet::new(Bth::new(Opcode::Roce(Transport::Rc, op), self.attr.dest_qpn, to_psn(next)));
+        let header = |op| {
+            Packet::new(Bth::new(
+                Opcode::Roce(Transport::Rc, op),
+                self.attr.dest_qpn,
+                to_psn(next),
+            ))
+        };
         match wqe.op {
             SendOp::Read { remote_addr, rkey } => {
                 let to = if next < wqe.requested {
@@ -232,18 +265,41 @@ impl Qp {
                 let offset = (next - wqe.first) * pmtu;
                 let len = (u64::from(wqe.len) - offset).min((to - next) * pmtu) as u32;
                 let mut packet = header(Operation::ReadRequest);
-                packet.reth = Some(Reth { va: remote_addr.wrapping_add(offset), rkey: rkey.0, len });
+                packet.reth = Some(Reth {
+                    va: remote_addr.wrapping_add(offset),
+                    rkey: rkey.0,
+                    len,
+                });
                 self.sq.at_mut(at).requested = to;
                 Some(Ok((packet.emit(buf), to - next)))
             }
-            SendOp::CompareSwap { remote_addr, rkey, compare, swap } => {
+            SendOp::CompareSwap {
+                remote_addr,
+                rkey,
+                compare,
+                swap,
+            } => {
                 let mut packet = header(Operation::CompareSwap);
-                packet.atomic = Some(AtomicEth { va: remote_addr, rkey: rkey.0, swap_or_add: swap, compare });
+                packet.atomic = Some(AtomicEth {
+                    va: remote_addr,
+                    rkey: rkey.0,
+                    swap_or_add: swap,
+                    compare,
+                });
                 Some(Ok((packet.emit(buf), 1)))
             }
-            SendOp::FetchAdd { remote_addr, rkey, add } => {
+            SendOp::FetchAdd {
+                remote_addr,
+                rkey,
+                add,
+            } => {
                 let mut packet = header(Operation::FetchAdd);
-                packet.atomic = Some(AtomicEth { va: remote_addr, rkey: rkey.0, swap_or_add: add, compare: 0 });
+                packet.atomic = Some(AtomicEth {
+                    va: remote_addr,
+                    rkey: rkey.0,
+                    swap_or_add: add,
+                    compare: 0,
+                });
                 Some(Ok((packet.emit(buf), 1)))
             }
             _ => Some(Err(WcStatus::LocQpOpErr)),
@@ -266,13 +322,24 @@ impl Qp {
         let len = (wqe.len as usize - offset).min(self.pmtu);
         let op = data_operation(&wqe.op, first, last).ok_or(WcStatus::LocQpOpErr)?;
 
-        let mut packet = Packet::new(Bth::new(Opcode::Roce(self.config.transport, op), self.attr.dest_qpn, to_psn(psn)));
+        let mut packet = Packet::new(Bth::new(
+            Opcode::Roce(self.config.transport, op),
+            self.attr.dest_qpn,
+            to_psn(psn),
+        ));
         packet.bth.ack_req = ack_req;
         match wqe.op {
             SendOp::SendImm(imm) if last => packet.imm = Some(imm),
             SendOp::SendInv(key) if last => packet.ieth = Some(key.0),
-            SendOp::Write { remote_addr, rkey } | SendOp::WriteImm { remote_addr, rkey, .. } if first => {
-                packet.reth = Some(Reth { va: remote_addr, rkey: rkey.0, len: wqe.len });
+            SendOp::Write { remote_addr, rkey }
+            | SendOp::WriteImm {
+                remote_addr, rkey, ..
+            } if first => {
+                packet.reth = Some(Reth {
+                    va: remote_addr,
+                    rkey: rkey.0,
+                    len: wqe.len,
+                });
             }
             _ => {}
         }
@@ -286,7 +353,10 @@ impl Qp {
     }
 
     /// Headers, payload and pad of a packet with data.
-    #[expect(clippy::too_many_arguments, reason = "one call each from the two that know the headers")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one call each from the two that know the headers"
+    )]
     pub(super) fn finish_data(
         &self,
         at: u64,
@@ -304,14 +374,21 @@ impl Qp {
         if wqe.inline {
             payload.copy_from_slice(&self.sq.inline(at)[offset..offset + len]);
         } else {
-            self.gather(at, offset as u64, payload, host).map_err(|()| WcStatus::LocProtErr)?;
+            self.gather(at, offset as u64, payload, host)
+                .map_err(|()| WcStatus::LocProtErr)?;
         }
         buf[end..total].fill(0);
         Ok(total)
     }
 
     /// Reads message bytes from `offset` on out of the work request's pieces.
-    fn gather(&self, at: u64, offset: u64, mut out: &mut [u8], host: &mut dyn Host) -> Result<(), ()> {
+    fn gather(
+        &self,
+        at: u64,
+        offset: u64,
+        mut out: &mut [u8],
+        host: &mut dyn Host,
+    ) -> Result<(), ()> {
         let mut skip = offset;
         for sge in self.sq.sges(at) {
             let len = u64::from(sge.len);
@@ -324,7 +401,8 @@ impl Qp {
             }
             let n = (len - skip).min(out.len() as u64);
             let (part, rest) = out.split_at_mut(n as usize);
-            let access = self.local_access(sge.lkey, sge.addr.wrapping_add(skip), n, Access::empty());
+            let access =
+                self.local_access(sge.lkey, sge.addr.wrapping_add(skip), n, Access::empty());
             host.read(&access, part).map_err(|_| ())?;
             out = rest;
             skip = 0;
@@ -333,7 +411,13 @@ impl Qp {
     }
 
     /// Writes an answer's bytes into the pieces of the work request that asked.
-    pub(super) fn scatter_answer(&self, at: u64, offset: u64, mut data: &[u8], host: &mut dyn Host) -> Result<(), ()> {
+    pub(super) fn scatter_answer(
+        &self,
+        at: u64,
+        offset: u64,
+        mut data: &[u8],
+        host: &mut dyn Host,
+    ) -> Result<(), ()> {
         let mut skip = offset;
         for sge in self.sq.sges(at) {
             let len = u64::from(sge.len);
@@ -346,7 +430,12 @@ impl Qp {
             }
             let n = (len - skip).min(data.len() as u64);
             let (part, rest) = data.split_at(n as usize);
-            let access = self.local_access(sge.lkey, sge.addr.wrapping_add(skip), n, Access::LOCAL_WRITE);
+            let access = self.local_access(
+                sge.lkey,
+                sge.addr.wrapping_add(skip),
+                n,
+                Access::LOCAL_WRITE,
+            );
             host.write(&access, part).map_err(|_| ())?;
             data = rest;
             skip = 0;
@@ -355,11 +444,25 @@ impl Qp {
     }
 
     fn local_access(&self, key: crate::ids::Key, va: u64, len: u64, need: Access) -> MemAccess {
-        MemAccess { key, pd: self.config.pd, qp: self.config.num, va, len, need, remote: false }
+        MemAccess {
+            key,
+            pd: self.config.pd,
+            qp: self.config.num,
+            va,
+            len,
+            need,
+            remote: false,
+        }
     }
 
     /// Marks a started work request as failed. It is reported when everything before it is done.
-    pub(super) fn fail_later(&mut self, now: Instant, at: u64, status: WcStatus, host: &mut dyn Host) {
+    pub(super) fn fail_later(
+        &mut self,
+        now: Instant,
+        at: u64,
+        status: WcStatus,
+        host: &mut dyn Host,
+    ) {
         self.sq.at_mut(at).failed = Some(status);
         self.retire(now, host);
     }
@@ -384,7 +487,10 @@ impl Qp {
             }
             let done = wqe.signaled.then(|| {
                 let mut c = Completion::success(wqe.wr_id, wqe.opcode(), self.config.num, now);
-                if matches!(c.opcode, WcOpcode::RdmaRead | WcOpcode::CompSwap | WcOpcode::FetchAdd) {
+                if matches!(
+                    c.opcode,
+                    WcOpcode::RdmaRead | WcOpcode::CompSwap | WcOpcode::FetchAdd
+                ) {
                     c.byte_len = wqe.len;
                 }
                 c

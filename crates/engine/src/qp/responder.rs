@@ -22,7 +22,12 @@ pub(super) enum Message {
     #[default]
     None,
     Send,
-    Write { va: u64, rkey: u32, len: u32, done: u32 },
+    Write {
+        va: u64,
+        rkey: u32,
+        len: u32,
+        done: u32,
+    },
 }
 
 /// The receive side of a connection.
@@ -54,7 +59,10 @@ impl Responder {
 
     pub(super) fn reset(&mut self) {
         self.answers.clear();
-        *self = Self { answers: std::mem::take(&mut self.answers), ..Self::default() };
+        *self = Self {
+            answers: std::mem::take(&mut self.answers),
+            ..Self::default()
+        };
     }
 }
 
@@ -69,15 +77,27 @@ pub(super) struct Refusal {
 
 impl Refusal {
     const fn sequence() -> Self {
-        Self { nak: NakCode::InvalidRequest, receive: WcStatus::LocQpOpErr, event: QpEvent::RequestError }
+        Self {
+            nak: NakCode::InvalidRequest,
+            receive: WcStatus::LocQpOpErr,
+            event: QpEvent::RequestError,
+        }
     }
 
     const fn invalid() -> Self {
-        Self { nak: NakCode::InvalidRequest, receive: WcStatus::LocQpOpErr, event: QpEvent::AccessError }
+        Self {
+            nak: NakCode::InvalidRequest,
+            receive: WcStatus::LocQpOpErr,
+            event: QpEvent::AccessError,
+        }
     }
 
     const fn access() -> Self {
-        Self { nak: NakCode::RemoteAccess, receive: WcStatus::LocAccessErr, event: QpEvent::AccessError }
+        Self {
+            nak: NakCode::RemoteAccess,
+            receive: WcStatus::LocAccessErr,
+            event: QpEvent::AccessError,
+        }
     }
 }
 
@@ -100,7 +120,11 @@ impl From<ScatterError> for Stop {
             ScatterError::TooLong => (NakCode::InvalidRequest, WcStatus::LocLenErr),
             ScatterError::Protection => (NakCode::RemoteOperational, WcStatus::LocProtErr),
         };
-        Self::Refused(Refusal { nak, receive, event: QpEvent::RequestError })
+        Self::Refused(Refusal {
+            nak,
+            receive,
+            event: QpEvent::RequestError,
+        })
     }
 }
 
@@ -131,7 +155,9 @@ impl Qp {
             if !self.responder.complained {
                 self.responder.complained = true;
                 self.counters.sequence_naks_sent += 1;
-                self.responder.answers.refuse(Syndrome::Nak(NakCode::PsnSequence), expected);
+                self.responder
+                    .answers
+                    .refuse(Syndrome::Nak(NakCode::PsnSequence), expected);
             }
             return Err(DropReason::Gap);
         }
@@ -154,11 +180,15 @@ impl Qp {
                 self.responder.complained = true;
                 self.counters.rnr_naks_sent += 1;
                 let timer = self.attr.min_rnr_timer;
-                self.responder.answers.refuse(Syndrome::Rnr { timer }, expected);
+                self.responder
+                    .answers
+                    .refuse(Syndrome::Rnr { timer }, expected);
                 Err(DropReason::NoReceive)
             }
             Err(Stop::Refused(r)) => {
-                self.responder.answers.refuse(Syndrome::Nak(r.nak), expected);
+                self.responder
+                    .answers
+                    .refuse(Syndrome::Nak(r.nak), expected);
                 if !self.fail_receive(now, r.receive, host) {
                     host.event(r.event);
                 }
@@ -170,7 +200,13 @@ impl Qp {
     }
 
     /// Executes the expected packet; says how many sequence numbers it takes.
-    fn execute(&mut self, now: Instant, op: Operation, packet: &Packet<'_>, host: &mut dyn Host) -> Result<u64, Stop> {
+    fn execute(
+        &mut self,
+        now: Instant,
+        op: Operation,
+        packet: &Packet<'_>,
+        host: &mut dyn Host,
+    ) -> Result<u64, Stop> {
         let in_order = match self.responder.message {
             Message::None => op.starts_message() || !(op.is_send() || op.is_write()),
             Message::Send => op.is_send() && !op.starts_message(),
@@ -193,7 +229,13 @@ impl Qp {
         }
     }
 
-    fn execute_send(&mut self, now: Instant, op: Operation, packet: &Packet<'_>, host: &mut dyn Host) -> Result<u64, Stop> {
+    fn execute_send(
+        &mut self,
+        now: Instant,
+        op: Operation,
+        packet: &Packet<'_>,
+        host: &mut dyn Host,
+    ) -> Result<u64, Stop> {
         if op.starts_message() && !self.take_receive(host) {
             return Err(Stop::NotReady);
         }
@@ -209,7 +251,9 @@ impl Qp {
             return Ok(1);
         }
         if let Some(rkey) = packet.ieth
-            && host.invalidate(Key(rkey), self.config.pd, self.config.num).is_err()
+            && host
+                .invalidate(Key(rkey), self.config.pd, self.config.num)
+                .is_err()
         {
             return Err(Refusal {
                 nak: NakCode::RemoteOperational,
@@ -224,7 +268,13 @@ impl Qp {
         Ok(1)
     }
 
-    fn execute_write(&mut self, now: Instant, op: Operation, packet: &Packet<'_>, host: &mut dyn Host) -> Result<u64, Stop> {
+    fn execute_write(
+        &mut self,
+        now: Instant,
+        op: Operation,
+        packet: &Packet<'_>,
+        host: &mut dyn Host,
+    ) -> Result<u64, Stop> {
         if !self.attr.access.contains(Access::REMOTE_WRITE) {
             return Err(Refusal::sequence().into());
         }
@@ -243,19 +293,35 @@ impl Qp {
     }
 
     /// Checks and places one packet of a WRITE; returns the length of the whole message.
-    fn place_write(&mut self, op: Operation, packet: &Packet<'_>, host: &mut dyn Host) -> Result<u32, Stop> {
+    fn place_write(
+        &mut self,
+        op: Operation,
+        packet: &Packet<'_>,
+        host: &mut dyn Host,
+    ) -> Result<u32, Stop> {
         let n = packet.payload.len() as u32;
         let (va, rkey, len, done) = match self.responder.message {
-            Message::Write { va, rkey, len, done } => (va, rkey, len, done),
+            Message::Write {
+                va,
+                rkey,
+                len,
+                done,
+            } => (va, rkey, len, done),
             _ => {
                 let Reth { va, rkey, len } = packet.reth.ok_or(Stop::Malformed)?;
                 (va, rkey, len, 0)
             }
         };
         let through = u64::from(done) + u64::from(n);
-        let total_fits =
-            if op.ends_message() { through == u64::from(len) } else { through < u64::from(len) };
-        if !op.payload_fits(packet.payload.len(), self.pmtu) || !total_fits || u64::from(len) > MAX_MESSAGE {
+        let total_fits = if op.ends_message() {
+            through == u64::from(len)
+        } else {
+            through < u64::from(len)
+        };
+        if !op.payload_fits(packet.payload.len(), self.pmtu)
+            || !total_fits
+            || u64::from(len) > MAX_MESSAGE
+        {
             return Err(Refusal::invalid().into());
         }
         // The key is checked for the whole message at its start, and again for each packet.
@@ -264,11 +330,22 @@ impl Qp {
             host.check(&whole).map_err(|_| Refusal::access())?;
         }
         if n > 0 {
-            let part = self.remote_access(rkey, va.wrapping_add(done.into()), n.into(), Access::REMOTE_WRITE);
-            host.write(&part, packet.payload).map_err(|_| Refusal::access())?;
+            let part = self.remote_access(
+                rkey,
+                va.wrapping_add(done.into()),
+                n.into(),
+                Access::REMOTE_WRITE,
+            );
+            host.write(&part, packet.payload)
+                .map_err(|_| Refusal::access())?;
         }
         if !op.ends_message() {
-            self.responder.message = Message::Write { va, rkey, len, done: done + n };
+            self.responder.message = Message::Write {
+                va,
+                rkey,
+                len,
+                done: done + n,
+            };
         }
         Ok(len)
     }
@@ -278,7 +355,10 @@ impl Qp {
         if !self.attr.access.contains(Access::REMOTE_READ) {
             return Err(Refusal::sequence().into());
         }
-        if !self.responder.answers.has_room() || u64::from(len) > MAX_MESSAGE || !packet.payload.is_empty() {
+        if !self.responder.answers.has_room()
+            || u64::from(len) > MAX_MESSAGE
+            || !packet.payload.is_empty()
+        {
             return Err(Refusal::invalid().into());
         }
         // A READ of nothing touches nothing, whatever its key says.
@@ -289,11 +369,18 @@ impl Qp {
         let packets = u64::from(len).div_ceil(self.pmtu as u64).max(1);
         self.end_message();
         let (first, msn) = (self.responder.expected, self.responder.msn);
-        self.responder.answers.accept(Saved::Read { va, rkey, len }, first, packets, msn);
+        self.responder
+            .answers
+            .accept(Saved::Read { va, rkey, len }, first, packets, msn);
         Ok(packets)
     }
 
-    fn execute_atomic(&mut self, op: Operation, packet: &Packet<'_>, host: &mut dyn Host) -> Result<u64, Stop> {
+    fn execute_atomic(
+        &mut self,
+        op: Operation,
+        packet: &Packet<'_>,
+        host: &mut dyn Host,
+    ) -> Result<u64, Stop> {
         let atomic = packet.atomic.ok_or(Stop::Malformed)?;
         if !self.attr.access.contains(Access::REMOTE_ATOMIC) {
             return Err(Refusal::sequence().into());
@@ -318,7 +405,9 @@ impl Qp {
         })?;
         self.end_message();
         let (first, msn) = (self.responder.expected, self.responder.msn);
-        self.responder.answers.accept(Saved::Atomic { value }, first, 1, msn);
+        self.responder
+            .answers
+            .accept(Saved::Atomic { value }, first, 1, msn);
         Ok(1)
     }
 
@@ -328,7 +417,12 @@ impl Qp {
     }
 
     /// A request that was executed before. It must not disturb the message under way.
-    fn handle_duplicate(&mut self, op: Operation, psn: u64, packet: &Packet<'_>) -> Result<(), DropReason> {
+    fn handle_duplicate(
+        &mut self,
+        op: Operation,
+        psn: u64,
+        packet: &Packet<'_>,
+    ) -> Result<(), DropReason> {
         self.counters.duplicates += 1;
         let pmtu = self.pmtu as u64;
         let answers = &mut self.responder.answers;
@@ -343,7 +437,10 @@ impl Qp {
                 // It may ask for the end of the original only.
                 let offset = (psn - slot.first) * pmtu;
                 let rest = u64::from(len).saturating_sub(offset);
-                if again.rkey != rkey || again.va != va.wrapping_add(offset) || u64::from(again.len) > rest {
+                if again.rkey != rkey
+                    || again.va != va.wrapping_add(offset)
+                    || u64::from(again.len) > rest
+                {
                     return Err(DropReason::DuplicateUnknown);
                 }
                 u64::from(again.len).div_ceil(pmtu).max(1)

@@ -58,15 +58,28 @@ impl Answers {
     /// Whether a READ or atomic can be accepted: there are slots, and the one to be reused has
     /// been answered at least once.
     pub(super) fn has_room(&self) -> bool {
-        self.slots.get(self.next).is_some_and(|s| s.is_none_or(|s| s.answered || !s.is_due()))
+        self.slots
+            .get(self.next)
+            .is_some_and(|s| s.is_none_or(|s| s.answered || !s.is_due()))
     }
 
     /// Saves an accepted request and makes its answer due.
     pub(super) fn accept(&mut self, saved: Saved, first: u64, packets: u64, msn: u32) {
         let end = first + packets;
-        let slot = Slot { saved, first, end, msn, from: first, cursor: first, to: end, answered: false };
+        let slot = Slot {
+            saved,
+            first,
+            end,
+            msn,
+            from: first,
+            cursor: first,
+            to: end,
+            answered: false,
+        };
         let next = self.next;
-        let Some(place) = self.slots.get_mut(next) else { return };
+        let Some(place) = self.slots.get_mut(next) else {
+            return;
+        };
         // A repetition that is still due there was asked for by somebody who has moved on since.
         if place.is_some_and(|s| s.is_due()) {
             self.due -= 1;
@@ -77,7 +90,10 @@ impl Answers {
     }
 
     pub(super) fn find(&mut self, psn: u64) -> Option<&mut Slot> {
-        self.slots.iter_mut().flatten().find(|s| s.first <= psn && psn < s.end)
+        self.slots
+            .iter_mut()
+            .flatten()
+            .find(|s| s.first <= psn && psn < s.end)
     }
 
     /// Makes `packets` answers of a saved request due again, from `psn` on.
@@ -111,7 +127,10 @@ impl Answers {
     }
 
     pub(super) fn forget(&mut self) {
-        self.slots.iter_mut().flatten().for_each(|s| s.cursor = s.to);
+        self.slots
+            .iter_mut()
+            .flatten()
+            .for_each(|s| s.cursor = s.to);
         self.due = 0;
         self.ack = false;
         self.nak = None;
@@ -119,7 +138,8 @@ impl Answers {
 
     /// Sets the number of slots; of those in use the newest stay.
     pub(super) fn resize(&mut self, n: usize) {
-        let mut kept: Vec<Option<Slot>> = self.slots.iter().copied().filter(Option::is_some).collect();
+        let mut kept: Vec<Option<Slot>> =
+            self.slots.iter().copied().filter(Option::is_some).collect();
         kept.sort_by_key(|s| s.map(|s| s.first));
         kept.drain(..kept.len().saturating_sub(n));
         self.next = if kept.len() == n { 0 } else { kept.len() };
@@ -141,7 +161,12 @@ impl Answers {
 
 impl Qp {
     /// The next answer, if one is due.
-    pub(super) fn poll_response(&mut self, now: Instant, host: &mut dyn Host, buf: &mut [u8]) -> Option<Transmit> {
+    pub(super) fn poll_response(
+        &mut self,
+        now: Instant,
+        host: &mut dyn Host,
+        buf: &mut [u8],
+    ) -> Option<Transmit> {
         if self.responder.answers.is_idle() {
             return None;
         }
@@ -149,7 +174,10 @@ impl Qp {
             Some(len) => len,
             None => self.answer_plain(buf)?,
         };
-        Some(Transmit { len, dest: Dest::Connected })
+        Some(Transmit {
+            len,
+            dest: Dest::Connected,
+        })
     }
 
     /// The next packet of the oldest READ or atomic that is due.
@@ -157,12 +185,22 @@ impl Qp {
         if self.responder.answers.due == 0 {
             return None;
         }
-        let oldest = self.responder.answers.slots.iter().flatten().filter(|s| s.is_due()).min_by_key(|s| s.first)?;
+        let oldest = self
+            .responder
+            .answers
+            .slots
+            .iter()
+            .flatten()
+            .filter(|s| s.is_due())
+            .min_by_key(|s| s.first)?;
         let slot = *oldest;
         let len = match slot.saved {
             Saved::Atomic { value } => {
                 let mut packet = self.response(Operation::AtomicAcknowledge, slot.cursor);
-                packet.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: slot.msn });
+                packet.aeth = Some(Aeth {
+                    syndrome: Syndrome::ACK,
+                    msn: slot.msn,
+                });
                 packet.atomic_ack = Some(value);
                 packet.emit(buf)
             }
@@ -176,14 +214,20 @@ impl Qp {
                     (false, false) => Operation::ReadResponseMiddle,
                 };
                 let mut packet = self.response(op, slot.cursor);
-                packet.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: slot.msn });
+                packet.aeth = Some(Aeth {
+                    syndrome: Syndrome::ACK,
+                    msn: slot.msn,
+                });
                 let start = packet.emit_header(n as usize, buf);
                 let end = start + n as usize;
-                let access = self.remote_access(rkey, va.wrapping_add(offset), n, Access::REMOTE_READ);
+                let access =
+                    self.remote_access(rkey, va.wrapping_add(offset), n, Access::REMOTE_READ);
                 if n > 0 && host.read(&access, &mut buf[start..end]).is_err() {
                     // The region has gone since the request was accepted.
                     self.responder.answers.forget();
-                    self.responder.answers.refuse(Syndrome::Nak(NakCode::RemoteAccess), slot.cursor);
+                    self.responder
+                        .answers
+                        .refuse(Syndrome::Nak(NakCode::RemoteAccess), slot.cursor);
                     host.event(QpEvent::AccessError);
                     self.die(now, host);
                     return None;
@@ -200,7 +244,14 @@ impl Qp {
     fn answered_one(&mut self, first: u64) {
         let expected = self.responder.expected;
         let answers = &mut self.responder.answers;
-        let Some(slot) = answers.slots.iter_mut().flatten().find(|s| s.first == first) else { return };
+        let Some(slot) = answers
+            .slots
+            .iter_mut()
+            .flatten()
+            .find(|s| s.first == first)
+        else {
+            return;
+        };
         slot.cursor += 1;
         if slot.cursor < slot.to {
             return;
@@ -223,11 +274,18 @@ impl Qp {
             None => return None,
         };
         let mut packet = self.response(Operation::Acknowledge, psn);
-        packet.aeth = Some(Aeth { syndrome, msn: self.responder.msn });
+        packet.aeth = Some(Aeth {
+            syndrome,
+            msn: self.responder.msn,
+        });
         Some(packet.emit(buf))
     }
 
     fn response(&self, op: Operation, psn: u64) -> Packet<'static> {
-        Packet::new(Bth::new(Opcode::Roce(Transport::Rc, op), self.attr.dest_qpn, to_psn(psn)))
+        Packet::new(Bth::new(
+            Opcode::Roce(Transport::Rc, op),
+            self.attr.dest_qpn,
+            to_psn(psn),
+        ))
     }
 }

@@ -31,8 +31,10 @@ impl Qp {
         if psn < self.requester.una || psn > self.requester.sent {
             return Err(DropReason::Ghost);
         }
-        let sequence_nak =
-            packet.aeth.is_some_and(|a| a.syndrome == Syndrome::Nak(NakCode::PsnSequence)) && op == Operation::Acknowledge;
+        let sequence_nak = packet
+            .aeth
+            .is_some_and(|a| a.syndrome == Syndrome::Nak(NakCode::PsnSequence))
+            && op == Operation::Acknowledge;
         if psn == self.requester.sent && !sequence_nak {
             return Err(DropReason::Ghost);
         }
@@ -80,7 +82,9 @@ impl Qp {
             Syndrome::Nak(NakCode::RemoteAccess) => WcStatus::RemAccessErr,
             Syndrome::Nak(NakCode::RemoteOperational) => WcStatus::RemOpErr,
             Syndrome::Nak(NakCode::InvalidRdRequest) => WcStatus::RemInvRdReqErr,
-            Syndrome::Nak(NakCode::Other(_)) | Syndrome::Reserved(_) => return Err(DropReason::Reserved),
+            Syndrome::Nak(NakCode::Other(_)) | Syndrome::Reserved(_) => {
+                return Err(DropReason::Reserved);
+            }
         };
         // The NAK acknowledges everything before it and ends the request it names.
         if self.acknowledge(now, psn, host) {
@@ -130,7 +134,11 @@ impl Qp {
         r.reload(&self.attr);
         r.retrying = None;
         r.rnr_until = None;
-        r.ack_deadline = if una == r.sent { None } else { ack_deadline(now, &self.attr) };
+        r.ack_deadline = if una == r.sent {
+            None
+        } else {
+            ack_deadline(now, &self.attr)
+        };
         self.retire(now, host);
     }
 
@@ -143,7 +151,9 @@ impl Qp {
         let at = self.sq.tail;
         let wqe = *self.sq.at(at);
         let offset = psn.wrapping_sub(wqe.first).wrapping_mul(self.pmtu as u64);
-        let expected = u64::from(wqe.len).saturating_sub(offset).min(self.pmtu as u64);
+        let expected = u64::from(wqe.len)
+            .saturating_sub(offset)
+            .min(self.pmtu as u64);
         // Whether a repeated answer begins with FIRST or goes on with MIDDLE depends on the peer,
         // so the length decides, and not which of the four opcodes came.
         if at == self.sq.started || !wqe.is_read() || payload.len() as u64 != expected {
@@ -191,7 +201,8 @@ impl Qp {
     /// Something was lost: sends again from the oldest outstanding packet, or gives up. Further
     /// signs of the same loss change nothing until there is progress or the timer fires.
     fn retry(&mut self, now: Instant, host: &mut dyn Host) {
-        if self.requester.retrying == Some(self.requester.una) || self.requester.rnr_until.is_some() {
+        if self.requester.retrying == Some(self.requester.una) || self.requester.rnr_until.is_some()
+        {
             return;
         }
         if self.requester.retries_left == 0 {

@@ -53,7 +53,10 @@ impl SendWqe {
     }
 
     pub(super) const fn is_atomic(&self) -> bool {
-        matches!(self.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
+        matches!(
+            self.op,
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
+        )
     }
 
     /// Whether only a response with data completes it, not an acknowledgement.
@@ -105,7 +108,14 @@ impl SendQueue {
         let datagrams = if transport == Transport::Ud { n } else { 0 };
         Self {
             entries: vec![SendWqe::EMPTY; n],
-            sges: vec![Sge { addr: 0, len: 0, lkey: Key(0) }; n * max_sge],
+            sges: vec![
+                Sge {
+                    addr: 0,
+                    len: 0,
+                    lkey: Key(0)
+                };
+                n * max_sge
+            ],
             inline: vec![0; n * max_inline],
             datagrams: vec![UdAddress::default(); datagrams],
             capacity: caps.max_send_wr,
@@ -158,7 +168,13 @@ impl SendQueue {
     }
 
     /// Appends an entry; the caller has checked room and sizes.
-    pub(super) fn push(&mut self, wqe: SendWqe, sges: &[Sge], inline: &[u8], ud: Option<&UdAddress>) {
+    pub(super) fn push(
+        &mut self,
+        wqe: SendWqe,
+        sges: &[Sge],
+        inline: &[u8],
+        ud: Option<&UdAddress>,
+    ) {
         let i = self.index(self.head);
         self.entries[i] = wqe;
         self.sges[i * self.max_sge..][..sges.len()].copy_from_slice(sges);

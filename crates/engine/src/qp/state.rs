@@ -22,7 +22,15 @@ pub enum QpState {
 }
 
 impl QpState {
-    pub const ALL: [Self; 7] = [Self::Reset, Self::Init, Self::Rtr, Self::Rts, Self::Sqd, Self::Sqe, Self::Err];
+    pub const ALL: [Self; 7] = [
+        Self::Reset,
+        Self::Init,
+        Self::Rtr,
+        Self::Rts,
+        Self::Sqd,
+        Self::Sqe,
+        Self::Err,
+    ];
 
     pub fn from_ibv(value: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|s| *s as u32 == value)
@@ -89,7 +97,8 @@ const INIT_CONNECTED: AttrMask = mask!(PKEY_INDEX | PORT | ACCESS_FLAGS);
 const INIT_DATAGRAM: AttrMask = mask!(PKEY_INDEX | PORT | QKEY);
 const PATH: AttrMask = mask!(AV | PATH_MTU | DEST_QPN | RQ_PSN);
 const RTR_OPTIONAL: AttrMask = mask!(ALT_PATH | ACCESS_FLAGS | PKEY_INDEX);
-const RUN_RC: AttrMask = mask!(CUR_STATE | ALT_PATH | ACCESS_FLAGS | PATH_MIG_STATE | MIN_RNR_TIMER);
+const RUN_RC: AttrMask =
+    mask!(CUR_STATE | ALT_PATH | ACCESS_FLAGS | PATH_MIG_STATE | MIN_RNR_TIMER);
 const RUN_UC: AttrMask = mask!(CUR_STATE | ALT_PATH | ACCESS_FLAGS | PATH_MIG_STATE);
 const RUN_UD: AttrMask = mask!(CUR_STATE | QKEY);
 const SQD_UC: AttrMask = mask!(AV | ALT_PATH | ACCESS_FLAGS | PKEY_INDEX | PATH_MIG_STATE);
@@ -164,7 +173,11 @@ pub fn check_transition(
             .iter()
             .find(|t| t.transport == transport && t.from == from && t.to == to)
             .map(|t| (t.required, t.optional))
-            .ok_or(ModifyError::BadTransition { from, to, transport: transport_name(transport) })?
+            .ok_or_else(|| ModifyError::BadTransition {
+                from,
+                to,
+                transport: transport_name(transport),
+            })?
     };
     let extra = given.difference(required.union(optional));
     if !extra.is_empty() {
@@ -185,9 +198,16 @@ pub fn describe_transitions() -> String {
             for to in QpState::ALL {
                 let name = transport_name(transport);
                 let _ = write!(out, "{name} {from:?} -> {to:?}: ");
-                let row = TRANSITIONS.iter().find(|t| t.transport == transport && t.from == from && t.to == to);
+                let row = TRANSITIONS
+                    .iter()
+                    .find(|t| t.transport == transport && t.from == from && t.to == to);
                 let _ = match row {
-                    Some(t) => writeln!(out, "needs [{}] takes [{}]", names(t.required), names(t.optional)),
+                    Some(t) => writeln!(
+                        out,
+                        "needs [{}] takes [{}]",
+                        names(t.required),
+                        names(t.optional)
+                    ),
                     None if check_transition(transport, from, to, AttrMask::STATE).is_ok() => {
                         writeln!(out, "needs [] takes []")
                     }
@@ -200,5 +220,8 @@ pub fn describe_transitions() -> String {
 }
 
 fn names(mask: AttrMask) -> String {
-    mask.iter_names().map(|(name, _)| name).collect::<Vec<_>>().join(" ")
+    mask.iter_names()
+        .map(|(name, _)| name)
+        .collect::<Vec<_>>()
+        .join(" ")
 }

@@ -14,7 +14,12 @@ use crate::wr::MAX_MESSAGE;
 
 impl Qp {
     /// The next packet. A message is complete when its last packet is handed over.
-    pub(super) fn poll_uc(&mut self, now: Instant, host: &mut dyn Host, buf: &mut [u8]) -> Option<Transmit> {
+    pub(super) fn poll_uc(
+        &mut self,
+        now: Instant,
+        host: &mut dyn Host,
+        buf: &mut [u8],
+    ) -> Option<Transmit> {
         loop {
             let at = self.sq.cursor;
             if at == self.sq.started {
@@ -28,7 +33,10 @@ impl Qp {
             match self.build_data(at, &wqe, psn, false, host, buf) {
                 Ok(len) => {
                     self.note_sent(now, host);
-                    return Some(Transmit { len, dest: Dest::Connected });
+                    return Some(Transmit {
+                        len,
+                        dest: Dest::Connected,
+                    });
                 }
                 Err(status) => {
                     self.fail_later(now, at, status, host);
@@ -69,7 +77,11 @@ impl Qp {
             // first packet starts over at whatever number it has.
             self.responder.message = Message::None;
             if !op.starts_message() {
-                return Err(if in_sequence { DropReason::Sequence } else { DropReason::Gap });
+                return Err(if in_sequence {
+                    DropReason::Sequence
+                } else {
+                    DropReason::Gap
+                });
             }
         }
         self.responder.expected = psn + 1;
@@ -127,7 +139,12 @@ impl Qp {
             return Err(DropReason::Access);
         }
         let (va, rkey, len, done) = match self.responder.message {
-            Message::Write { va, rkey, len, done } => (va, rkey, len, done),
+            Message::Write {
+                va,
+                rkey,
+                len,
+                done,
+            } => (va, rkey, len, done),
             _ => {
                 let Reth { va, rkey, len } = packet.reth.ok_or(DropReason::Malformed)?;
                 (va, rkey, len, 0)
@@ -135,9 +152,15 @@ impl Qp {
         };
         let n = packet.payload.len() as u32;
         let through = u64::from(done) + u64::from(n);
-        let total_fits =
-            if op.ends_message() { through == u64::from(len) } else { through < u64::from(len) };
-        if !op.payload_fits(packet.payload.len(), self.pmtu) || !total_fits || u64::from(len) > MAX_MESSAGE {
+        let total_fits = if op.ends_message() {
+            through == u64::from(len)
+        } else {
+            through < u64::from(len)
+        };
+        if !op.payload_fits(packet.payload.len(), self.pmtu)
+            || !total_fits
+            || u64::from(len) > MAX_MESSAGE
+        {
             return Err(DropReason::TooLong);
         }
         if op.has_imm() && !self.take_receive(host) {
@@ -148,11 +171,22 @@ impl Qp {
             host.check(&whole).map_err(|_| DropReason::Access)?;
         }
         if n > 0 {
-            let part = self.remote_access(rkey, va.wrapping_add(done.into()), n.into(), Access::REMOTE_WRITE);
-            host.write(&part, packet.payload).map_err(|_| DropReason::Access)?;
+            let part = self.remote_access(
+                rkey,
+                va.wrapping_add(done.into()),
+                n.into(),
+                Access::REMOTE_WRITE,
+            );
+            host.write(&part, packet.payload)
+                .map_err(|_| DropReason::Access)?;
         }
         if !op.ends_message() {
-            self.responder.message = Message::Write { va, rkey, len, done: done + n };
+            self.responder.message = Message::Write {
+                va,
+                rkey,
+                len,
+                done: done + n,
+            };
         } else if op.has_imm() {
             self.complete_receive(now, op, packet, len, host);
         }

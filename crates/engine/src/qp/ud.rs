@@ -15,7 +15,12 @@ use crate::wr::SendOp;
 const OWN_QKEY: u32 = 1 << 31;
 
 impl Qp {
-    pub(super) fn poll_datagram(&mut self, now: Instant, host: &mut dyn Host, buf: &mut [u8]) -> Option<Transmit> {
+    pub(super) fn poll_datagram(
+        &mut self,
+        now: Instant,
+        host: &mut dyn Host,
+        buf: &mut [u8],
+    ) -> Option<Transmit> {
         loop {
             let at = self.sq.cursor;
             if at == self.sq.started {
@@ -39,16 +44,30 @@ impl Qp {
                 SendOp::SendImm(imm) => (Operation::SendOnlyImm, Some(imm)),
                 _ => (Operation::SendOnly, None),
             };
-            let bth = Bth::new(Opcode::Roce(Transport::Ud, op), to.remote_qpn, to_psn(wqe.first));
+            let bth = Bth::new(
+                Opcode::Roce(Transport::Ud, op),
+                to.remote_qpn,
+                to_psn(wqe.first),
+            );
             let mut packet = Packet::new(bth);
             packet.bth.solicited = wqe.solicited;
             packet.imm = imm;
-            let qkey = if to.remote_qkey & OWN_QKEY != 0 { self.attr.qkey } else { to.remote_qkey };
-            packet.deth = Some(Deth { qkey, src_qp: self.config.num.0 });
+            let qkey = if to.remote_qkey & OWN_QKEY != 0 {
+                self.attr.qkey
+            } else {
+                to.remote_qkey
+            };
+            packet.deth = Some(Deth {
+                qkey,
+                src_qp: self.config.num.0,
+            });
             return match self.finish_data(at, &wqe, &packet, 0, wqe.len as usize, host, buf) {
                 Ok(len) => {
                     self.note_sent(now, host);
-                    Some(Transmit { len, dest: Dest::Datagram(to) })
+                    Some(Transmit {
+                        len,
+                        dest: Dest::Datagram(to),
+                    })
                 }
                 Err(status) => {
                     self.fail_later(now, at, status, host);
@@ -80,8 +99,17 @@ impl Qp {
             return Err(DropReason::TooLong);
         }
         let below_ip = packet.emitted_len();
-        let area = grh::Grh::for_packet(meta.src, meta.dst, meta.traffic_class, meta.hop_limit, below_ip).to_bytes();
-        let placed = self.scatter(&area, host).and_then(|()| self.scatter(payload, host));
+        let area = grh::Grh::for_packet(
+            meta.src,
+            meta.dst,
+            meta.traffic_class,
+            meta.hop_limit,
+            below_ip,
+        )
+        .to_bytes();
+        let placed = self
+            .scatter(&area, host)
+            .and_then(|()| self.scatter(payload, host));
         match placed {
             Ok(()) => {
                 self.complete_receive(now, op, packet, byte_len as u32, host);

@@ -57,7 +57,11 @@ pub(crate) struct Mr {
 
 impl Mr {
     pub(crate) fn sge(&self, offset: u64, len: u32) -> Sge {
-        Sge { addr: self.addr + offset, len, lkey: self.key }
+        Sge {
+            addr: self.addr + offset,
+            len,
+            lkey: self.key,
+        }
     }
 }
 
@@ -83,7 +87,12 @@ impl World {
 
     pub(crate) fn register_with(&mut self, bytes: Vec<u8>, access: Access, pd: PdId) -> Mr {
         let addr = 0x1000_0000 * (self.regions.len() as u64 + 1);
-        let spec = MrSpec { pd, iova: addr, len: bytes.len() as u64, access };
+        let spec = MrSpec {
+            pd,
+            iova: addr,
+            len: bytes.len() as u64,
+            access,
+        };
         let key = self.keys.insert(spec, self.regions.len()).unwrap();
         self.regions.push(bytes);
         Mr { addr, key }
@@ -94,15 +103,42 @@ impl World {
     }
 
     pub(crate) fn sends(&self) -> Vec<Completion> {
-        self.told.iter().filter_map(|t| if let Told::Send(c) = t { Some(*c) } else { None }).collect()
+        self.told
+            .iter()
+            .filter_map(|t| {
+                if let Told::Send(c) = t {
+                    Some(*c)
+                } else {
+                    None
+                }
+            })
+            .collect()
     }
 
     pub(crate) fn receives(&self) -> Vec<Completion> {
-        self.told.iter().filter_map(|t| if let Told::Recv(c) = t { Some(*c) } else { None }).collect()
+        self.told
+            .iter()
+            .filter_map(|t| {
+                if let Told::Recv(c) = t {
+                    Some(*c)
+                } else {
+                    None
+                }
+            })
+            .collect()
     }
 
     pub(crate) fn events(&self) -> Vec<QpEvent> {
-        self.told.iter().filter_map(|t| if let Told::Event(e) = t { Some(*e) } else { None }).collect()
+        self.told
+            .iter()
+            .filter_map(|t| {
+                if let Told::Event(e) = t {
+                    Some(*e)
+                } else {
+                    None
+                }
+            })
+            .collect()
     }
 
     pub(crate) fn send_statuses(&self) -> Vec<(u64, WcStatus)> {
@@ -110,7 +146,10 @@ impl World {
     }
 
     pub(crate) fn recv_statuses(&self) -> Vec<(u64, WcStatus)> {
-        self.receives().iter().map(|c| (c.wr_id, c.status)).collect()
+        self.receives()
+            .iter()
+            .map(|c| (c.wr_id, c.status))
+            .collect()
     }
 
     fn word(&mut self, a: &MemAccess, change: impl FnOnce(u64) -> u64) -> Result<u64, KeyError> {
@@ -134,7 +173,10 @@ impl Host for World {
 
     fn write(&mut self, a: &MemAccess, data: &[u8]) -> Result<(), KeyError> {
         assert_eq!(a.len, data.len() as u64);
-        assert!(a.need.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE));
+        assert!(
+            a.need
+                .intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE)
+        );
         let (&region, offset) = self.keys.resolve(a)?;
         self.regions[region][offset as usize..][..data.len()].copy_from_slice(data);
         Ok(())
@@ -196,7 +238,13 @@ impl Setup {
     pub(crate) fn new(transport: Transport) -> Self {
         Self {
             transport,
-            caps: QpCaps { max_send_wr: 32, max_recv_wr: 32, max_send_sge: 32, max_recv_sge: 32, max_inline: 128 },
+            caps: QpCaps {
+                max_send_wr: 32,
+                max_recv_wr: 32,
+                max_send_sge: 32,
+                max_recv_sge: 32,
+                max_inline: 128,
+            },
             sq_sig_all: true,
             srq: false,
             attr: QpAttr {
@@ -211,7 +259,11 @@ impl Setup {
                 timeout: 4,
                 retry_cnt: 7,
                 rnr_retry: 7,
-                av: Av { sgid: gid(1), dgid: gid(2), ..Av::default() },
+                av: Av {
+                    sgid: gid(1),
+                    dgid: gid(2),
+                    ..Av::default()
+                },
                 ..QpAttr::default()
             },
             window: None,
@@ -227,8 +279,13 @@ pub(crate) fn gid(last: u8) -> Gid {
     Gid::from_ipv4([10, 0, 0, last].into())
 }
 
-pub(crate) const LIMITS: DeviceLimits =
-    DeviceLimits { ports: 1, pkeys: 1, active_mtu: 5, max_rd_atom: 16, max_init_rd_atom: 16 };
+pub(crate) const LIMITS: DeviceLimits = DeviceLimits {
+    ports: 1,
+    pkeys: 1,
+    active_mtu: 5,
+    max_rd_atom: 16,
+    max_init_rd_atom: 16,
+};
 
 /// One side.
 pub(crate) struct Node {
@@ -250,26 +307,49 @@ impl Node {
         });
         let mut world = World::new(u64::from(num));
         world.srq = srq.then(|| Srq::new(32, 32));
-        Self { qp, world, now: Instant::ZERO }
+        Self {
+            qp,
+            world,
+            now: Instant::ZERO,
+        }
     }
 
     pub(crate) fn modify(&mut self, attr: &QpAttr, mask: AttrMask) -> Result<(), ModifyError> {
-        self.qp.modify(self.now, attr, mask, &LIMITS, &mut self.world)
+        self.qp
+            .modify(self.now, attr, mask, &LIMITS, &mut self.world)
     }
 
     pub(crate) fn to_state(&mut self, state: QpState) -> Result<(), ModifyError> {
-        let attr = QpAttr { state, ..QpAttr::default() };
+        let attr = QpAttr {
+            state,
+            ..QpAttr::default()
+        };
         self.modify(&attr, AttrMask::STATE)
     }
 
     pub(crate) fn to_init(&mut self, setup: &Setup) {
-        let attr = QpAttr { state: QpState::Init, ..setup.attr };
-        let extra = if setup.transport == Transport::Ud { AttrMask::QKEY } else { AttrMask::ACCESS_FLAGS };
-        self.modify(&attr, AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | extra).unwrap();
+        let attr = QpAttr {
+            state: QpState::Init,
+            ..setup.attr
+        };
+        let extra = if setup.transport == Transport::Ud {
+            AttrMask::QKEY
+        } else {
+            AttrMask::ACCESS_FLAGS
+        };
+        self.modify(
+            &attr,
+            AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | extra,
+        )
+        .unwrap();
     }
 
     pub(crate) fn to_rtr(&mut self, setup: &Setup, peer: u32) {
-        let attr = QpAttr { state: QpState::Rtr, dest_qpn: peer, ..setup.attr };
+        let attr = QpAttr {
+            state: QpState::Rtr,
+            dest_qpn: peer,
+            ..setup.attr
+        };
         let path = AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
         let mask = match setup.transport {
             Transport::Rc => path | AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER,
@@ -280,14 +360,21 @@ impl Node {
     }
 
     pub(crate) fn to_rts(&mut self, setup: &Setup) {
-        let attr = QpAttr { state: QpState::Rts, ..setup.attr };
+        let attr = QpAttr {
+            state: QpState::Rts,
+            ..setup.attr
+        };
         let mask = match setup.transport {
             Transport::Rc => {
-                AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC
+                AttrMask::TIMEOUT
+                    | AttrMask::RETRY_CNT
+                    | AttrMask::RNR_RETRY
+                    | AttrMask::MAX_QP_RD_ATOMIC
             }
             _ => AttrMask::empty(),
         };
-        self.modify(&attr, AttrMask::STATE | AttrMask::SQ_PSN | mask).unwrap();
+        self.modify(&attr, AttrMask::STATE | AttrMask::SQ_PSN | mask)
+            .unwrap();
         if let Some(window) = setup.window {
             self.qp.set_window(window);
         }
@@ -302,13 +389,23 @@ impl Node {
     }
 
     pub(crate) fn send_flags(&mut self, wr_id: u64, op: SendOp, sges: &[Sge], flags: SendFlags) {
-        self.try_send(&SendWr { wr_id, op, flags, data: SendData::Sges(sges), ud: Some(self.datagram_address()) })
-            .unwrap();
+        self.try_send(&SendWr {
+            wr_id,
+            op,
+            flags,
+            data: SendData::Sges(sges),
+            ud: Some(self.datagram_address()),
+        })
+        .unwrap();
     }
 
     pub(crate) fn datagram_address(&self) -> UdAddress {
         // Sides are numbered 0x11 and 0x12.
-        UdAddress { av: Av::default(), remote_qpn: self.qp.config().num.0 ^ 3, remote_qkey: 0x1234 }
+        UdAddress {
+            av: Av::default(),
+            remote_qpn: self.qp.config().num.0 ^ 3,
+            remote_qkey: 0x1234,
+        }
     }
 
     pub(crate) fn recv(&mut self, wr_id: u64, sges: &[Sge]) {
@@ -420,7 +517,11 @@ impl Pair {
         let mut buf = [0xee; 8192];
         for way in [Way::ToB, Way::ToA] {
             let mut sent = Vec::new();
-            let node = if way == Way::ToB { &mut self.a } else { &mut self.b };
+            let node = if way == Way::ToB {
+                &mut self.a
+            } else {
+                &mut self.b
+            };
             while let Some(t) = node.qp.poll_transmit(node.now, &mut node.world, &mut buf) {
                 sent.push(buf[..t.len].to_vec());
                 assert!(sent.len() < 100_000, "a queue pair never stops sending");
@@ -433,17 +534,25 @@ impl Pair {
 
     fn throw(&mut self, way: Way, bytes: Vec<u8>) {
         let packet = Packet::parse(&bytes).expect("what we send can be parsed");
-        let Opcode::Roce(_, op) = packet.bth.opcode else { panic!("no such packet is ever sent") };
+        let Opcode::Roce(_, op) = packet.bth.opcode else {
+            panic!("no such packet is ever sent")
+        };
         self.seen.push((way, op, packet.bth.psn));
-        let kept = self.sieve.as_mut().is_none_or(|s| s(way, &packet)) && !self.random.chance(self.faults.loss);
+        let kept = self.sieve.as_mut().is_none_or(|s| s(way, &packet))
+            && !self.random.chance(self.faults.loss);
         let mark = if kept { "" } else { "  (lost)" };
-        self.text.push(format!("{:>8} {way:?} {packet}{mark}", self.now));
+        self.text
+            .push(format!("{:>8} {way:?} {packet}{mark}", self.now));
         if !kept {
             return;
         }
         let copies = 1 + u64::from(self.random.chance(self.faults.duplicate));
         for _ in 0..copies {
-            let late = if self.random.chance(self.faults.late) { self.random.below(4 * DELAY) } else { 0 };
+            let late = if self.random.chance(self.faults.late) {
+                self.random.below(4 * DELAY)
+            } else {
+                0
+            };
             self.fly(way, self.now + DELAY + late, bytes.clone());
         }
     }
@@ -466,8 +575,14 @@ impl Pair {
             Way::ToB => (gid(1), gid(2), &mut self.b),
             Way::ToA => (gid(2), gid(1), &mut self.a),
         };
-        let meta = PacketMeta { src: src.to_ip(), dst: dst.to_ip(), traffic_class: 0, hop_limit: 64 };
-        node.qp.handle_packet(node.now, &meta, &packet, &mut node.world)
+        let meta = PacketMeta {
+            src: src.to_ip(),
+            dst: dst.to_ip(),
+            traffic_class: 0,
+            hop_limit: 64,
+        };
+        node.qp
+            .handle_packet(node.now, &meta, &packet, &mut node.world)
     }
 
     fn set_now(&mut self, now: u64) {
@@ -480,7 +595,11 @@ impl Pair {
     pub(crate) fn step(&mut self) -> bool {
         self.pump();
         let arrival = self.flying.peek().map(|Reverse((at, ..))| *at);
-        let timer = [&self.a, &self.b].into_iter().filter_map(|n| n.qp.poll_timeout()).min().map(Instant::as_nanos);
+        let timer = [&self.a, &self.b]
+            .into_iter()
+            .filter_map(|n| n.qp.poll_timeout())
+            .min()
+            .map(Instant::as_nanos);
         match (arrival, timer) {
             (None, None) => return false,
             (Some(at), t) if t.is_none_or(|t| at <= t) => {
@@ -522,7 +641,10 @@ impl Pair {
                 return;
             }
         }
-        panic!("still busy after 200,000 steps; the last:\n{}", self.tail(60));
+        panic!(
+            "still busy after 200,000 steps; the last:\n{}",
+            self.tail(60)
+        );
     }
 
     pub(crate) fn tail(&self, n: usize) -> String {
@@ -530,11 +652,18 @@ impl Pair {
     }
 
     pub(crate) fn count(&self, way: Way, op: Operation) -> usize {
-        self.seen.iter().filter(|(w, o, _)| *w == way && *o == op).count()
+        self.seen
+            .iter()
+            .filter(|(w, o, _)| *w == way && *o == op)
+            .count()
     }
 
     pub(crate) fn ops(&self, way: Way) -> Vec<Operation> {
-        self.seen.iter().filter(|(w, ..)| *w == way).map(|(_, o, _)| *o).collect()
+        self.seen
+            .iter()
+            .filter(|(w, ..)| *w == way)
+            .map(|(_, o, _)| *o)
+            .collect()
     }
 
     /// Counts by operation, for failures that want to be read.

@@ -1,6 +1,5 @@
 //! Two queue pairs, a virtual clock and a wire with faults: what the engine does as seen from outside.
 
-mod access;
 mod completion_queue;
 mod datagram;
 mod duplicates;

@@ -46,7 +46,11 @@ fn side(world: &mut World, seed: u64, todo: u32) -> Side {
         answers: world.register_with(vec![0; AREA * 16], Access::LOCAL_WRITE, PD),
         answers_model: vec![0; AREA * 16],
         next_answer: 0,
-        buffers: world.register_with(vec![0; RECV * 16], Access::LOCAL_WRITE, if world.srq.is_some() { SRQ_PD } else { PD }),
+        buffers: world.register_with(
+            vec![0; RECV * 16],
+            Access::LOCAL_WRITE,
+            if world.srq.is_some() { SRQ_PD } else { PD },
+        ),
         free_buffers: (0..16).collect(),
         next_recv: 0,
         posted: VecDeque::new(),
@@ -100,13 +104,24 @@ fn post(random: &mut Random, node: &mut Node, here: &mut Side, there: &mut Side)
         0 => SendOp::Send,
         1 => SendOp::SendImm(imm),
         2 => SendOp::Write { remote_addr, rkey },
-        3 => SendOp::WriteImm { remote_addr, rkey, imm },
+        3 => SendOp::WriteImm {
+            remote_addr,
+            rkey,
+            imm,
+        },
         4 => {
             let from = random.below((AREA - len) as u64) as usize;
             sges = cut(random, here.answers, here.next_answer, len);
-            SendOp::Read { remote_addr: there.shown.addr + from as u64, rkey: there.shown.key }
+            SendOp::Read {
+                remote_addr: there.shown.addr + from as u64,
+                rkey: there.shown.key,
+            }
         }
-        5 => SendOp::FetchAdd { remote_addr: there.target.addr + word as u64, rkey, add: random.next() },
+        5 => SendOp::FetchAdd {
+            remote_addr: there.target.addr + word as u64,
+            rkey,
+            add: random.next(),
+        },
         _ => SendOp::CompareSwap {
             remote_addr: there.target.addr + word as u64,
             rkey,
@@ -126,9 +141,23 @@ fn post(random: &mut Random, node: &mut Node, here: &mut Side, there: &mut Side)
     if answer_len == 8 && !matches!(op, SendOp::Read { .. }) {
         sges = vec![here.answers.sge(answer as u64, 8)];
     }
-    let inline = matches!(op, SendOp::Send | SendOp::Write { .. }) && len <= 128 && random.chance(500);
-    let data = if inline { SendData::Inline(&source) } else { SendData::Sges(&sges) };
-    if node.try_send(&SendWr { wr_id: id, op, flags, data, ud: None }).is_err() {
+    let inline =
+        matches!(op, SendOp::Send | SendOp::Write { .. }) && len <= 128 && random.chance(500);
+    let data = if inline {
+        SendData::Inline(&source)
+    } else {
+        SendData::Sges(&sges)
+    };
+    if node
+        .try_send(&SendWr {
+            wr_id: id,
+            op,
+            flags,
+            data,
+            ud: None,
+        })
+        .is_err()
+    {
         return;
     }
     here.next_send += 1;
@@ -136,23 +165,37 @@ fn post(random: &mut Random, node: &mut Node, here: &mut Side, there: &mut Side)
     here.pending.push_back(id);
     here.next_answer += answer_len;
     match op {
-        SendOp::Send => there.arriving.push_back((source, None, solicited, len as u32)),
-        SendOp::SendImm(imm) => there.arriving.push_back((source, Some(imm), solicited, len as u32)),
+        SendOp::Send => there
+            .arriving
+            .push_back((source, None, solicited, len as u32)),
+        SendOp::SendImm(imm) => {
+            there
+                .arriving
+                .push_back((source, Some(imm), solicited, len as u32))
+        }
         SendOp::Write { .. } => there.target_model[to..to + len].copy_from_slice(&source),
         SendOp::WriteImm { imm, .. } => {
             there.target_model[to..to + len].copy_from_slice(&source);
-            there.arriving.push_back((Vec::new(), Some(imm), solicited, len as u32));
+            there
+                .arriving
+                .push_back((Vec::new(), Some(imm), solicited, len as u32));
         }
         SendOp::Read { remote_addr, .. } => {
-            here.answers_model[answer..answer + len]
-                .copy_from_slice(&pattern(AREA, shown_seed(node))[(remote_addr - there.shown.addr) as usize..][..len]);
+            here.answers_model[answer..answer + len].copy_from_slice(
+                &pattern(AREA, shown_seed(node))[(remote_addr - there.shown.addr) as usize..]
+                    [..len],
+            );
         }
         SendOp::FetchAdd { add, .. } => {
-            let old = swap_word(&mut there.target_model[word..word + 8], |v| v.wrapping_add(add));
+            let old = swap_word(&mut there.target_model[word..word + 8], |v| {
+                v.wrapping_add(add)
+            });
             here.answers_model[answer..answer + 8].copy_from_slice(&old.to_ne_bytes());
         }
         SendOp::CompareSwap { compare, swap, .. } => {
-            let old = swap_word(&mut there.target_model[word..word + 8], |v| if v == compare { swap } else { v });
+            let old = swap_word(&mut there.target_model[word..word + 8], |v| {
+                if v == compare { swap } else { v }
+            });
             here.answers_model[answer..answer + 8].copy_from_slice(&old.to_ne_bytes());
         }
         _ => unreachable!("not among the operations above"),
@@ -161,7 +204,11 @@ fn post(random: &mut Random, node: &mut Node, here: &mut Side, there: &mut Side)
 
 /// The seed of the region that the peer of `node` shows.
 fn shown_seed(node: &Node) -> u64 {
-    if node.qp.config().num.0 == 0x11 { 2001 } else { 1001 }
+    if node.qp.config().num.0 == 0x11 {
+        2001
+    } else {
+        1001
+    }
 }
 
 fn swap_word(cell: &mut [u8], change: impl FnOnce(u64) -> u64) -> u64 {
@@ -174,7 +221,9 @@ fn post_receive(random: &mut Random, node: &mut Node, here: &mut Side) {
     if here.posted.len() >= 16 {
         return;
     }
-    let Some(buffer) = here.free_buffers.pop() else { return };
+    let Some(buffer) = here.free_buffers.pop() else {
+        return;
+    };
     let sges = cut(random, here.buffers, buffer * RECV, RECV);
     node.recv(here.next_recv, &sges);
     here.posted.push_back((here.next_recv, buffer));
@@ -189,13 +238,18 @@ fn check(node: &Node, here: &mut Side) {
         match t {
             Told::Send(c) => {
                 assert_eq!(c.status, WcStatus::Success, "{c:?}");
-                assert_eq!(Some(c.wr_id), here.pending.pop_front(), "completions come in order");
+                assert_eq!(
+                    Some(c.wr_id),
+                    here.pending.pop_front(),
+                    "completions come in order"
+                );
             }
             Told::Recv(c) => {
                 assert_eq!(c.status, WcStatus::Success, "{c:?}");
                 let (id, buffer) = here.posted.pop_front().expect("something was posted");
                 assert_eq!(c.wr_id, id);
-                let (bytes, imm, solicited, byte_len) = here.arriving.pop_front().expect("something was sent");
+                let (bytes, imm, solicited, byte_len) =
+                    here.arriving.pop_front().expect("something was sent");
                 assert_eq!(c.byte_len, byte_len);
                 assert_eq!(c.flags.contains(WcFlags::WITH_IMM), imm.is_some());
                 assert_eq!(c.imm, imm.unwrap_or_default());
@@ -224,7 +278,11 @@ fn run(seed: u64) -> Result<(), String> {
     let mut pair = Pair::new(setup);
     pair.random = Random(seed ^ 0x5555);
     let hard = random.below(3);
-    pair.faults = Faults { loss: 25 * hard, duplicate: 50 * hard, late: 100 * random.below(3) };
+    pair.faults = Faults {
+        loss: 25 * hard,
+        duplicate: 50 * hard,
+        late: 100 * random.below(3),
+    };
     let todo = 60;
     let mut a = side(&mut pair.a.world, 1000, todo);
     let mut b = side(&mut pair.b.world, 2000, todo * random.below(2) as u32);
@@ -247,8 +305,11 @@ fn run(seed: u64) -> Result<(), String> {
             let moved = pair.step();
             check(&pair.a, &mut a);
             check(&pair.b, &mut b);
-            let in_memory = a.next_answer + 2048 > a.answers_model.len() || b.next_answer + 2048 > b.answers_model.len();
-            let done = (a.todo == 0 && b.todo == 0 || in_memory) && a.pending.is_empty() && b.pending.is_empty();
+            let in_memory = a.next_answer + 2048 > a.answers_model.len()
+                || b.next_answer + 2048 > b.answers_model.len();
+            let done = (a.todo == 0 && b.todo == 0 || in_memory)
+                && a.pending.is_empty()
+                && b.pending.is_empty();
             idle = if moved || !done { 0 } else { idle + 1 };
             if idle > 2 {
                 break;
@@ -259,17 +320,34 @@ fn run(seed: u64) -> Result<(), String> {
         check(&pair.b, &mut b);
         for (node, here) in [(&pair.a, &a), (&pair.b, &b)] {
             assert!(here.arriving.is_empty() && here.pending.is_empty());
-            assert!(node.world.bytes(here.target) == here.target_model, "written memory differs");
-            assert!(node.world.bytes(here.answers) == here.answers_model, "answers differ");
+            assert!(
+                node.world.bytes(here.target) == here.target_model,
+                "written memory differs"
+            );
+            assert!(
+                node.world.bytes(here.answers) == here.answers_model,
+                "answers differ"
+            );
             assert_eq!(node.qp.state(), QpState::Rts);
             assert_eq!(node.qp.sends_pending(), 0);
         }
         let (qa, qb) = (pair.a.qp.attrs(), pair.b.qp.attrs());
-        assert_eq!((qa.sq_psn, qb.sq_psn), (qb.rq_psn, qa.rq_psn), "both sides count alike");
+        assert_eq!(
+            (qa.sq_psn, qb.sq_psn),
+            (qb.rq_psn, qa.rq_psn),
+            "both sides count alike"
+        );
     }));
     outcome.map_err(|cause| {
-        let text = cause.downcast_ref::<String>().cloned().or_else(|| cause.downcast_ref::<&str>().map(|s| (*s).into()));
-        format!("seed {seed}: {}\n{}", text.unwrap_or_default(), pair.tail(40))
+        let text = cause
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| cause.downcast_ref::<&str>().map(|s| (*s).into()));
+        format!(
+            "seed {seed}: {}\n{}",
+            text.unwrap_or_default(),
+            pair.tail(40)
+        )
     })
 }
 

@@ -15,25 +15,46 @@ fn write_pair(len: usize) -> (Pair, Mr, Mr, Vec<u8>) {
 
 fn ack(n: Psn, syndrome: Syndrome) -> Packet<'static> {
     let bth = Bth::new(Opcode::Roce(Transport::Rc, Operation::Acknowledge), 0x11, n);
-    Packet { aeth: Some(Aeth { syndrome, msn: 0 }), ..Packet::new(bth) }
+    Packet {
+        aeth: Some(Aeth { syndrome, msn: 0 }),
+        ..Packet::new(bth)
+    }
 }
 
 #[test]
 fn retry_of_a_write_resends_middles_and_not_a_new_first() {
     let (mut p, from, to, data) = write_pair(256 * 6);
     p.lose_nth(Way::ToB, Operation::WriteMiddle, 2);
-    p.a.send(1, SendOp::Write { remote_addr: to.addr, rkey: to.key }, &[from.sge(0, 256 * 6)]);
+    p.a.send(
+        1,
+        SendOp::Write {
+            remote_addr: to.addr,
+            rkey: to.key,
+        },
+        &[from.sge(0, 256 * 6)],
+    );
     p.drive();
     assert_eq!(p.b.world.bytes(to), data);
     assert_eq!(p.count(Way::ToB, Operation::WriteFirst), 1);
-    assert_eq!(p.a.qp.counters().timeouts, 0, "the NAK told earlier than the timer");
+    assert_eq!(
+        p.a.qp.counters().timeouts,
+        0,
+        "the NAK told earlier than the timer"
+    );
 }
 
 #[test]
 fn one_gap_is_complained_about_once() {
     let (mut p, from, to, _) = write_pair(256 * 20);
     p.lose_nth(Way::ToB, Operation::WriteMiddle, 1);
-    p.a.send(1, SendOp::Write { remote_addr: to.addr, rkey: to.key }, &[from.sge(0, 256 * 20)]);
+    p.a.send(
+        1,
+        SendOp::Write {
+            remote_addr: to.addr,
+            rkey: to.key,
+        },
+        &[from.sge(0, 256 * 20)],
+    );
     p.drive();
     assert_eq!(p.b.qp.counters().sequence_naks_sent, 1);
     assert_eq!(p.a.qp.counters().retries, 1);
@@ -48,11 +69,21 @@ fn a_nak_acknowledges_everything_before_it() {
     }
     p.sieve(|_, _| false);
     p.pump();
-    p.inject(Way::ToA, &ack(psn(2), Syndrome::Nak(NakCode::PsnSequence))).unwrap();
-    assert_eq!(p.a.world.send_statuses(), [(0, WcStatus::Success), (1, WcStatus::Success)]);
-    p.inject(Way::ToA, &ack(psn(2), Syndrome::Nak(NakCode::PsnSequence))).unwrap();
-    assert_eq!(p.a.qp.counters().retries, 1, "a second hint of the same loss changes nothing");
-    p.inject(Way::ToA, &ack(psn(2), Syndrome::Nak(NakCode::RemoteAccess))).unwrap();
+    p.inject(Way::ToA, &ack(psn(2), Syndrome::Nak(NakCode::PsnSequence)))
+        .unwrap();
+    assert_eq!(
+        p.a.world.send_statuses(),
+        [(0, WcStatus::Success), (1, WcStatus::Success)]
+    );
+    p.inject(Way::ToA, &ack(psn(2), Syndrome::Nak(NakCode::PsnSequence)))
+        .unwrap();
+    assert_eq!(
+        p.a.qp.counters().retries,
+        1,
+        "a second hint of the same loss changes nothing"
+    );
+    p.inject(Way::ToA, &ack(psn(2), Syndrome::Nak(NakCode::RemoteAccess)))
+        .unwrap();
     assert_eq!(p.a.world.send_statuses()[2], (2, WcStatus::RemAccessErr));
 }
 
@@ -70,12 +101,26 @@ fn an_acknowledgement_of_a_later_send_does_not_complete_a_read() {
         lost += u32::from(answer);
         !answer || lost > 3
     });
-    p.a.send(1, SendOp::Read { remote_addr: from.addr, rkey: from.key }, &[to.sge(0, 600)]);
+    p.a.send(
+        1,
+        SendOp::Read {
+            remote_addr: from.addr,
+            rkey: from.key,
+        },
+        &[to.sge(0, 600)],
+    );
     p.a.send(2, SendOp::Send, &[]);
     p.drive();
     assert_eq!(p.a.world.bytes(to), data);
-    assert_eq!(p.a.world.send_statuses(), [(1, WcStatus::Success), (2, WcStatus::Success)]);
-    assert_eq!(p.b.world.receives().len(), 1, "the repeated send is not received again");
+    assert_eq!(
+        p.a.world.send_statuses(),
+        [(1, WcStatus::Success), (2, WcStatus::Success)]
+    );
+    assert_eq!(
+        p.b.world.receives().len(),
+        1,
+        "the repeated send is not received again"
+    );
 }
 
 #[test]
@@ -85,11 +130,22 @@ fn a_read_resumes_at_the_first_missing_packet() {
     let from = p.b.world.register(data.clone());
     let to = p.a.world.register(vec![0; 256 * 8]);
     p.lose_nth(Way::ToA, Operation::ReadResponseMiddle, 4);
-    p.a.send(1, SendOp::Read { remote_addr: from.addr, rkey: from.key }, &[to.sge(0, 256 * 8)]);
+    p.a.send(
+        1,
+        SendOp::Read {
+            remote_addr: from.addr,
+            rkey: from.key,
+        },
+        &[to.sge(0, 256 * 8)],
+    );
     p.drive();
     assert_eq!(p.a.world.bytes(to), data);
-    let asked: Vec<Psn> =
-        p.seen.iter().filter(|(_, op, _)| *op == Operation::ReadRequest).map(|(.., n)| *n).collect();
+    let asked: Vec<Psn> = p
+        .seen
+        .iter()
+        .filter(|(_, op, _)| *op == Operation::ReadRequest)
+        .map(|(.., n)| *n)
+        .collect();
     assert_eq!(asked, [psn(0), psn(4)]);
     // The repetition is a request of its own, so its answer begins with FIRST.
     assert_eq!(p.count(Way::ToA, Operation::ReadResponseFirst), 2);
@@ -101,15 +157,33 @@ fn a_resumed_read_may_be_answered_with_middles() {
     let data = pattern(256 * 3, 1);
     let to = p.a.world.register(vec![0; 256 * 3]);
     p.sieve(|_, _| false);
-    p.a.send(1, SendOp::Read { remote_addr: 64, rkey: Key(1) }, &[to.sge(0, 256 * 3)]);
+    p.a.send(
+        1,
+        SendOp::Read {
+            remote_addr: 64,
+            rkey: Key(1),
+        },
+        &[to.sge(0, 256 * 3)],
+    );
     p.pump();
-    for (i, op) in [Operation::ReadResponseFirst, Operation::ReadResponseMiddle, Operation::ReadResponseLast]
-        .into_iter()
-        .enumerate()
+    for (i, op) in [
+        Operation::ReadResponseFirst,
+        Operation::ReadResponseMiddle,
+        Operation::ReadResponseLast,
+    ]
+    .into_iter()
+    .enumerate()
     {
         let bth = Bth::new(Opcode::Roce(Transport::Rc, op), 0x11, psn(i as u32));
-        let aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: 1 });
-        let part = Packet { aeth, payload: &data[i * 256..][..256], ..Packet::new(bth) };
+        let aeth = Some(Aeth {
+            syndrome: Syndrome::ACK,
+            msn: 1,
+        });
+        let part = Packet {
+            aeth,
+            payload: &data[i * 256..][..256],
+            ..Packet::new(bth)
+        };
         p.inject(Way::ToA, &part).unwrap();
         if i == 0 {
             // The timer makes the requester ask again for the rest.
@@ -127,11 +201,33 @@ fn an_answer_of_the_wrong_length_ends_the_connection() {
     let mut p = Pair::rc();
     let to = p.a.world.register(vec![0; 256]);
     p.sieve(|_, _| false);
-    p.a.send(1, SendOp::Read { remote_addr: 64, rkey: Key(1) }, &[to.sge(0, 256)]);
+    p.a.send(
+        1,
+        SendOp::Read {
+            remote_addr: 64,
+            rkey: Key(1),
+        },
+        &[to.sge(0, 256)],
+    );
     p.pump();
-    let bth = Bth::new(Opcode::Roce(Transport::Rc, Operation::ReadResponseOnly), 0x11, psn(0));
-    let aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: 1 });
-    p.inject(Way::ToA, &Packet { aeth, payload: &[1; 200], ..Packet::new(bth) }).unwrap();
+    let bth = Bth::new(
+        Opcode::Roce(Transport::Rc, Operation::ReadResponseOnly),
+        0x11,
+        psn(0),
+    );
+    let aeth = Some(Aeth {
+        syndrome: Syndrome::ACK,
+        msn: 1,
+    });
+    p.inject(
+        Way::ToA,
+        &Packet {
+            aeth,
+            payload: &[1; 200],
+            ..Packet::new(bth)
+        },
+    )
+    .unwrap();
     assert_eq!(p.a.world.send_statuses(), [(1, WcStatus::BadRespErr)]);
     assert_eq!(p.a.qp.state(), QpState::Err);
 }
@@ -142,9 +238,23 @@ fn a_read_answer_to_a_send_is_a_bad_response() {
     p.sieve(|_, _| false);
     p.a.send(1, SendOp::Send, &[]);
     p.pump();
-    let bth = Bth::new(Opcode::Roce(Transport::Rc, Operation::ReadResponseOnly), 0x11, psn(0));
-    let aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: 1 });
-    p.inject(Way::ToA, &Packet { aeth, ..Packet::new(bth) }).unwrap();
+    let bth = Bth::new(
+        Opcode::Roce(Transport::Rc, Operation::ReadResponseOnly),
+        0x11,
+        psn(0),
+    );
+    let aeth = Some(Aeth {
+        syndrome: Syndrome::ACK,
+        msn: 1,
+    });
+    p.inject(
+        Way::ToA,
+        &Packet {
+            aeth,
+            ..Packet::new(bth)
+        },
+    )
+    .unwrap();
     assert_eq!(p.a.world.send_statuses(), [(1, WcStatus::BadRespErr)]);
 }
 
@@ -155,9 +265,15 @@ fn ghosts_are_ignored() {
     p.a.send(1, SendOp::Send, &[]);
     p.pump();
     for n in [psn(1), psn(5), psn(0).sub(1), psn(0).sub(1000)] {
-        assert_eq!(p.inject(Way::ToA, &ack(n, Syndrome::ACK)), Err(DropReason::Ghost));
+        assert_eq!(
+            p.inject(Way::ToA, &ack(n, Syndrome::ACK)),
+            Err(DropReason::Ghost)
+        );
     }
-    assert_eq!(p.inject(Way::ToA, &ack(psn(0), Syndrome::Reserved(0x40))), Err(DropReason::Reserved));
+    assert_eq!(
+        p.inject(Way::ToA, &ack(psn(0), Syndrome::Reserved(0x40))),
+        Err(DropReason::Reserved)
+    );
     assert!(p.a.world.told.is_empty());
 }
 
@@ -168,7 +284,8 @@ fn any_credit_code_is_an_acknowledgement() {
         p.sieve(|_, _| false);
         p.a.send(1, SendOp::Send, &[]);
         p.pump();
-        p.inject(Way::ToA, &ack(psn(0), Syndrome::Ack { credits })).unwrap();
+        p.inject(Way::ToA, &ack(psn(0), Syndrome::Ack { credits }))
+            .unwrap();
         assert_eq!(p.a.world.send_statuses(), [(1, WcStatus::Success)]);
     }
 }
@@ -205,7 +322,15 @@ fn message_numbers_count_completed_requests() {
     p.drive();
     p.a.send(2, SendOp::Read { remote_addr, rkey }, &[here.sge(0, 600)]);
     p.drive();
-    p.a.send(3, SendOp::FetchAdd { remote_addr, rkey, add: 1 }, &[here.sge(0, 8)]);
+    p.a.send(
+        3,
+        SendOp::FetchAdd {
+            remote_addr,
+            rkey,
+            add: 1,
+        },
+        &[here.sge(0, 8)],
+    );
     p.drive();
     assert_eq!(*msns.borrow(), [1, 2, 2, 3]);
 }
@@ -220,7 +345,10 @@ fn seven_retries_are_seven_and_no_more() {
         p.a.send(1, SendOp::Send, &[]);
         p.a.send(2, SendOp::Send, &[]);
         p.drive();
-        assert_eq!(p.a.world.send_statuses(), [(1, WcStatus::RetryExcErr), (2, WcStatus::WrFlushErr)]);
+        assert_eq!(
+            p.a.world.send_statuses(),
+            [(1, WcStatus::RetryExcErr), (2, WcStatus::WrFlushErr)]
+        );
         assert_eq!(p.seen.len(), 2 * (usize::from(retry_cnt) + 1));
         assert_eq!(p.b.qp.state(), QpState::Rts, "nothing told the other side");
     }
@@ -242,7 +370,12 @@ fn progress_restores_the_retries() {
         p.a.send(id, SendOp::Send, &[]);
         p.drive();
     }
-    assert!(p.a.world.sends().iter().all(|c| c.status == WcStatus::Success));
+    assert!(
+        p.a.world
+            .sends()
+            .iter()
+            .all(|c| c.status == WcStatus::Success)
+    );
     assert_eq!(p.a.qp.counters().timeouts, 10);
 }
 
@@ -274,7 +407,11 @@ fn a_receiver_that_is_not_ready_holds_the_sender_and_consumes_nothing() {
     while p.a.qp.counters().rnr_naks_received == 0 {
         p.step();
     }
-    assert_eq!(p.b.qp.counters().rnr_naks_sent, 1, "packets behind it get no answer of their own");
+    assert_eq!(
+        p.b.qp.counters().rnr_naks_sent,
+        1,
+        "packets behind it get no answer of their own"
+    );
     let sent = p.seen.len();
     p.pump();
     assert_eq!(p.seen.len(), sent, "nothing is sent while waiting");
@@ -284,7 +421,10 @@ fn a_receiver_that_is_not_ready_holds_the_sender_and_consumes_nothing() {
     p.drive();
     assert!(p.now() - start >= 1_280_000, "code 14 is 1.28 ms");
     assert_eq!(p.b.world.bytes(to), data);
-    assert_eq!(p.b.world.recv_statuses(), [(1, WcStatus::Success), (2, WcStatus::Success)]);
+    assert_eq!(
+        p.b.world.recv_statuses(),
+        [(1, WcStatus::Success), (2, WcStatus::Success)]
+    );
     assert_eq!(p.a.qp.counters().retries, 0, "waiting is not retrying");
 }
 
@@ -330,7 +470,11 @@ fn write_with_immediate_asks_for_a_receive_at_its_end_only() {
     let mut p = Pair::rc();
     let from = p.a.world.register(pattern(600, 1));
     let to = p.b.world.register(vec![0; 600]);
-    let op = SendOp::WriteImm { remote_addr: to.addr, rkey: to.key, imm: [1; 4] };
+    let op = SendOp::WriteImm {
+        remote_addr: to.addr,
+        rkey: to.key,
+        imm: [1; 4],
+    };
     p.a.send(1, op, &[from.sge(0, 600)]);
     while p.a.qp.counters().rnr_naks_received == 0 {
         p.step();
@@ -351,24 +495,39 @@ fn a_late_acknowledgement_after_the_timer_is_still_good() {
         p.a.send(id, SendOp::Send, &[]);
     }
     p.pump();
-    p.a.qp.handle_timeout(Instant::from_nanos(1_000_000), &mut p.a.world);
+    p.a.qp
+        .handle_timeout(Instant::from_nanos(1_000_000), &mut p.a.world);
     p.inject(Way::ToA, &ack(psn(2), Syndrome::ACK)).unwrap();
     assert_eq!(p.a.world.sends().len(), 3);
     p.seen.clear();
     p.pump();
-    assert_eq!(p.seen, [(Way::ToB, Operation::SendOnly, psn(3))], "only what is still missing");
+    assert_eq!(
+        p.seen,
+        [(Way::ToB, Operation::SendOnly, psn(3))],
+        "only what is still missing"
+    );
 }
 
 #[test]
 fn memory_that_goes_away_before_a_retry_fails_the_work_cleanly() {
     let (mut p, from, to, _) = write_pair(256 * 3);
     p.sieve(|_, _| false);
-    p.a.send(1, SendOp::Write { remote_addr: to.addr, rkey: to.key }, &[from.sge(0, 256 * 3)]);
+    p.a.send(
+        1,
+        SendOp::Write {
+            remote_addr: to.addr,
+            rkey: to.key,
+        },
+        &[from.sge(0, 256 * 3)],
+    );
     p.a.send(2, SendOp::Send, &[]);
     p.pump();
     p.a.world.keys.remove(from.key);
     p.drive();
-    assert_eq!(p.a.world.send_statuses(), [(1, WcStatus::LocProtErr), (2, WcStatus::WrFlushErr)]);
+    assert_eq!(
+        p.a.world.send_statuses(),
+        [(1, WcStatus::LocProtErr), (2, WcStatus::WrFlushErr)]
+    );
 }
 
 #[test]
