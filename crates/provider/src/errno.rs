@@ -60,7 +60,7 @@ impl Error {
             Self::Post(PostError::QueueFull { .. }) => libc::ENOMEM,
             Self::Post(PostError::Unsupported) => libc::EOPNOTSUPP,
             Self::Post(_) => libc::EINVAL,
-            Self::Io(error) => error.raw_os_error().unwrap_or(libc::EIO),
+            Self::Io(error) => errno_of_io(error),
         }
     }
 
@@ -68,6 +68,14 @@ impl Error {
     fn is_everyday(&self) -> bool {
         matches!(self, Self::EmptyGid(_)) || matches!(self.errno(), libc::EAGAIN | libc::EINTR)
     }
+}
+
+fn errno_of_io(error: &io::Error) -> c_int {
+    error.raw_os_error().unwrap_or_else(|| match error.kind() {
+        io::ErrorKind::WouldBlock => libc::EAGAIN,
+        io::ErrorKind::Interrupted => libc::EINTR,
+        _ => libc::EIO,
+    })
 }
 
 fn errno_of_nic(error: &NicError) -> c_int {
@@ -85,7 +93,7 @@ fn errno_of_nic(error: &NicError) -> c_int {
         NicError::Fault { .. } => libc::EFAULT,
         NicError::Unreachable { .. } => libc::EHOSTUNREACH,
         NicError::PortTaken(_) => libc::EADDRINUSE,
-        NicError::Io { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+        NicError::Io { source, .. } => errno_of_io(source),
         // A parent's object in a forked child, and whatever may be added: the device cannot serve the call.
         _ => libc::EIO,
     }
