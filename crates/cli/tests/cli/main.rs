@@ -1,0 +1,6 @@
+//! The program as its users meet it.
+
+mod arguments;
+mod common;
+mod measure;
+mod run;
