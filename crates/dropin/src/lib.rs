@@ -3,7 +3,7 @@
 //! Nothing but exports lives here; the functions are those of `adverb-provider`. rustc knows no symbol versions, so
 //! each export is a jump with a private label, and the assembler's `.symver` gives that label its public name and node.
 //! Label and `.symver` stand in one `global_asm!`, or codegen units would part them. rustc's own version script keeps
-//! the labels themselves out of the dynamic table. `build.rs` has the linker's side, `table.rs` the names.
+//! the labels themselves out of the dynamic table. `build.rs` has the linker's side, `table/` the names.
 
 use std::ffi::c_int;
 
