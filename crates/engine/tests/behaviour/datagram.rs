@@ -149,7 +149,7 @@ fn a_bad_local_key_stops_sending_but_not_receiving() {
     p.b.send(1, SendOp::Send, &[]);
     p.drive();
     assert_eq!(p.a.world.recv_statuses(), [(7, WcStatus::Success)]);
-    p.a.to_state(QpState::Rts).unwrap();
+    p.a.enter(QpState::Rts).unwrap();
     p.a.send(4, SendOp::Send, &[]);
     p.drive();
     assert_eq!(p.a.world.sends()[3].status, WcStatus::Success);

@@ -85,7 +85,7 @@ fn work_before_the_failed_one_is_waited_for() {
 #[test]
 fn posting_to_a_dead_queue_pair_flushes_at_once() {
     let mut p = Pair::rc();
-    p.a.to_state(QpState::Err).unwrap();
+    p.a.enter(QpState::Err).unwrap();
     for id in 0..100 {
         p.a.send(id, SendOp::Send, &[]);
         p.a.recv(id, &[]);
@@ -113,7 +113,7 @@ fn a_half_filled_receive_is_flushed_before_the_others() {
     p.a.send(1, SendOp::Send, &[from.sge(0, 600)]);
     p.step();
     p.step();
-    p.b.to_state(QpState::Err).unwrap();
+    p.b.enter(QpState::Err).unwrap();
     assert_eq!(
         p.b.world.recv_statuses(),
         [(1, WcStatus::WrFlushErr), (2, WcStatus::WrFlushErr)]
@@ -134,7 +134,7 @@ fn shared_receives_are_not_flushed_and_the_last_one_is_announced() {
     p.a.send(1, SendOp::Send, &[from.sge(0, 600)]);
     p.step();
     p.step();
-    p.b.to_state(QpState::Err).unwrap();
+    p.b.enter(QpState::Err).unwrap();
     // The one taken is completed, the event follows it.
     assert!(matches!(
         p.b.world.told[..],
@@ -151,12 +151,12 @@ fn last_receive_is_announced_even_if_none_was_taken_and_once_per_death() {
         ..Setup::rc()
     };
     let mut p = Pair::new(setup);
-    p.b.to_state(QpState::Err).unwrap();
-    p.b.to_state(QpState::Err).unwrap();
+    p.b.enter(QpState::Err).unwrap();
+    p.b.enter(QpState::Err).unwrap();
     assert_eq!(p.b.world.events(), [QpEvent::LastWqeReached]);
-    p.b.to_state(QpState::Reset).unwrap();
-    p.b.to_init(&setup);
-    p.b.to_state(QpState::Err).unwrap();
+    p.b.enter(QpState::Reset).unwrap();
+    p.b.enter_init(&setup);
+    p.b.enter(QpState::Err).unwrap();
     assert_eq!(p.b.world.events().len(), 2);
 }
 
@@ -180,9 +180,9 @@ fn a_dead_queue_pair_ignores_packets_and_has_no_deadline() {
     let mut p = Pair::rc();
     p.a.send(1, SendOp::Send, &[]);
     p.pump();
-    p.a.to_state(QpState::Err).unwrap();
+    p.a.enter(QpState::Err).unwrap();
     assert_eq!(p.a.qp.poll_timeout(), None);
-    p.b.to_state(QpState::Err).unwrap();
+    p.b.enter(QpState::Err).unwrap();
     p.drive();
     assert_eq!(p.b.qp.counters().packets_dropped, 1);
 }

@@ -13,3 +13,4 @@ mod recovery;
 mod refusals;
 mod shared_receive;
 mod unreliable;
+mod world;

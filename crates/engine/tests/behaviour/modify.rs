@@ -31,7 +31,7 @@ fn transition_table_is_the_one_written_down() {
 fn a_refused_modify_changes_nothing() {
     let setup = Setup::rc();
     let mut p = Pair::unconnected(setup);
-    p.a.to_init(&setup);
+    p.a.enter_init(&setup);
     let before = p.a.qp.attrs();
     let attr = QpAttr {
         state: QpState::Rtr,
@@ -97,7 +97,7 @@ fn a_refused_modify_changes_nothing() {
 fn values_are_checked_against_the_device() {
     let setup = Setup::rc();
     let mut p = Pair::unconnected(setup);
-    p.a.to_init(&setup);
+    p.a.enter_init(&setup);
     let init = |attr: QpAttr, mask| {
         (
             QpAttr {
@@ -147,7 +147,7 @@ fn values_are_checked_against_the_device() {
         })
     );
 
-    p.a.to_rtr(&setup, 0x12);
+    p.a.enter_rtr(&setup, 0x12);
     let rts = AttrMask::STATE
         | AttrMask::SQ_PSN
         | AttrMask::TIMEOUT
@@ -210,7 +210,7 @@ fn values_are_checked_against_the_device() {
 fn init_may_be_set_again_and_again() {
     let setup = Setup::rc();
     let mut p = Pair::unconnected(setup);
-    p.a.to_init(&setup);
+    p.a.enter_init(&setup);
     let attr = QpAttr {
         state: QpState::Init,
         access: Access::REMOTE_WRITE,
@@ -262,7 +262,7 @@ fn reset_forgets_everything_without_a_completion() {
     p.lose_first(Way::ToB, adverb_wire::Operation::WriteMiddle);
     p.step();
     for node in [&mut p.a, &mut p.b] {
-        node.to_state(QpState::Reset).unwrap();
+        node.enter(QpState::Reset).unwrap();
         assert!(node.world.told.is_empty());
         assert_eq!((node.qp.sends_pending(), node.qp.poll_timeout()), (0, None));
     }
@@ -271,9 +271,9 @@ fn reset_forgets_everything_without_a_completion() {
     // And it can be connected anew.
     let setup = p.setup;
     for (node, peer) in [(&mut p.a, 0x12), (&mut p.b, 0x11)] {
-        node.to_init(&setup);
-        node.to_rtr(&setup, peer);
-        node.to_rts(&setup);
+        node.enter_init(&setup);
+        node.enter_rtr(&setup, peer);
+        node.enter_rts(&setup);
     }
     p.b.recv(5, &[]);
     p.a.send(2, SendOp::Send, &[]);
@@ -303,7 +303,7 @@ fn posting_depends_on_the_state() {
         p.a.qp.post_recv(p.a.now, &recv, &mut p.a.world),
         Err(PostError::WrongState { state })
     );
-    p.a.to_init(&setup);
+    p.a.enter_init(&setup);
     assert_eq!(
         p.a.try_send(&send),
         Err(PostError::WrongState {
@@ -311,14 +311,14 @@ fn posting_depends_on_the_state() {
         })
     );
     p.a.qp.post_recv(p.a.now, &recv, &mut p.a.world).unwrap();
-    p.a.to_rtr(&setup, 0x12);
+    p.a.enter_rtr(&setup, 0x12);
     assert_eq!(
         p.a.try_send(&send),
         Err(PostError::WrongState {
             state: QpState::Rtr
         })
     );
-    p.a.to_rts(&setup);
+    p.a.enter_rts(&setup);
     p.a.try_send(&send).unwrap();
 }
 
@@ -326,13 +326,13 @@ fn posting_depends_on_the_state() {
 fn first_request_in_rtr_announces_the_peer_once() {
     let setup = Setup::rc();
     let mut p = Pair::unconnected(setup);
-    p.a.to_init(&setup);
-    p.a.to_rtr(&setup, 0x12);
-    p.a.to_rts(&setup);
-    p.b.to_init(&setup);
+    p.a.enter_init(&setup);
+    p.a.enter_rtr(&setup, 0x12);
+    p.a.enter_rts(&setup);
+    p.b.enter_init(&setup);
     p.b.recv(1, &[]);
     p.b.recv(2, &[]);
-    p.b.to_rtr(&setup, 0x11);
+    p.b.enter_rtr(&setup, 0x11);
     p.a.send(1, SendOp::Send, &[]);
     p.a.send(2, SendOp::Send, &[]);
     p.drive();
@@ -375,7 +375,7 @@ fn sqd_finishes_what_has_started_and_holds_the_rest() {
     p.a.modify(&attr, AttrMask::STATE | AttrMask::EN_SQD_ASYNC_NOTIFY)
         .unwrap();
     assert!(p.a.qp.attrs().sq_draining);
-    assert_eq!(p.a.to_state(QpState::Rts), Err(ModifyError::StillDraining));
+    assert_eq!(p.a.enter(QpState::Rts), Err(ModifyError::StillDraining));
     p.a.send(
         3,
         SendOp::Write {
@@ -396,7 +396,7 @@ fn sqd_finishes_what_has_started_and_holds_the_rest() {
         ..QpAttr::default()
     };
     p.a.modify(&attr, AttrMask::TIMEOUT).unwrap();
-    p.a.to_state(QpState::Rts).unwrap();
+    p.a.enter(QpState::Rts).unwrap();
     p.drive();
     assert_eq!(p.a.world.sends().len(), 3);
     assert_eq!(p.a.world.events().len(), 1);
@@ -415,7 +415,7 @@ fn an_idle_queue_is_drained_at_once() {
         .unwrap();
     assert_eq!(p.a.world.events(), [QpEvent::SqDrained]);
     // Without the wish there is no event.
-    p.b.to_state(QpState::Sqd).unwrap();
+    p.b.enter(QpState::Sqd).unwrap();
     assert!(p.b.world.events().is_empty());
 }
 
@@ -423,15 +423,15 @@ fn an_idle_queue_is_drained_at_once() {
 fn error_texts_say_what_is_missing() {
     let setup = Setup::rc();
     let mut p = Pair::unconnected(setup);
-    let text = p.a.to_state(QpState::Init).unwrap_err().to_string();
+    let text = p.a.enter(QpState::Init).unwrap_err().to_string();
     assert!(
         text.contains("PKEY_INDEX") && text.contains("Reset to Init"),
         "{text}"
     );
-    let text = p.a.to_state(QpState::Rts).unwrap_err().to_string();
+    let text = p.a.enter(QpState::Rts).unwrap_err().to_string();
     assert_eq!(text, "RC queue pairs cannot go from Reset to Rts");
     assert_eq!(
-        p.a.to_state(QpState::Err),
+        p.a.enter(QpState::Err),
         Err(ModifyError::BadTransition {
             from: QpState::Reset,
             to: QpState::Err,
@@ -439,5 +439,5 @@ fn error_texts_say_what_is_missing() {
         })
     );
     let mut p = Pair::new(Setup::new(Transport::Ud));
-    p.a.to_state(QpState::Err).unwrap();
+    p.a.enter(QpState::Err).unwrap();
 }

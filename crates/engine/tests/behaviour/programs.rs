@@ -8,6 +8,9 @@ use adverb_engine::*;
 
 use crate::harness::*;
 
+/// A message to be received: bytes in the buffer, immediate, solicited, reported length.
+type Arrival = (Vec<u8>, Option<[u8; 4]>, bool, u32);
+
 const AREA: usize = 4096;
 const RECV: usize = 2000;
 
@@ -29,7 +32,7 @@ struct Side {
     next_recv: u64,
     posted: VecDeque<(u64, usize)>,
     /// What must be received, in order.
-    arriving: VecDeque<(Vec<u8>, Option<[u8; 4]>, bool, u32)>,
+    arriving: VecDeque<Arrival>,
     /// Work requests posted and not seen complete.
     pending: VecDeque<u64>,
     next_send: u64,

@@ -32,7 +32,7 @@ fn nak_of(p: &mut Pair) -> Option<Syndrome> {
         p.b.qp
             .poll_transmit(Instant::ZERO, &mut p.b.world, &mut buf)
     {
-        if let Some(aeth) = Packet::parse(&buf[..t.len].to_vec()).unwrap().aeth
+        if let Some(aeth) = Packet::parse(&buf[..t.len]).unwrap().aeth
             && !matches!(aeth.syndrome, Syndrome::Ack { .. })
         {
             found = Some(aeth.syndrome);
@@ -286,8 +286,7 @@ fn opcodes_out_of_order() {
         let mut p = Pair::rc();
         let to = p.b.world.register(vec![0; 1000]);
         p.b.recv(1, &[to.sge(0, 1000)]);
-        let mut n = 0;
-        for op in first.into_iter().chain([second]) {
+        for (n, op) in (0..).zip(first.into_iter().chain([second])) {
             let feth = (op == Flush).then_some(Default::default());
             let reth = op.has_reth().then_some(Reth::default());
             let packet = Packet {
@@ -297,7 +296,6 @@ fn opcodes_out_of_order() {
                 ..request(op, n)
             };
             let _ = p.inject(Way::ToB, &packet);
-            n += 1;
         }
         assert_eq!(
             nak_of(&mut p),

@@ -148,7 +148,7 @@ fn a_local_error_stops_sending_only() {
         [(1, WcStatus::LocProtErr), (2, WcStatus::WrFlushErr)]
     );
     assert_eq!(p.a.qp.state(), QpState::Sqe);
-    p.a.to_state(QpState::Rts).unwrap();
+    p.a.enter(QpState::Rts).unwrap();
     p.b.recv(1, &[]);
     p.a.send(3, SendOp::Send, &[]);
     p.drive();
