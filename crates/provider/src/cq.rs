@@ -12,6 +12,7 @@ use adverb_engine::{Completion, Instant, QpNum, WcOpcode};
 use crate::channel::Channel;
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, find, find_context, find_if_any, not_null};
+use crate::pd::Share;
 
 /// A completion queue. Each can also be read in place (`cq_ex.rs`), if it was created for that.
 pub(crate) struct Cq {
@@ -20,6 +21,8 @@ pub(crate) struct Cq {
     pub(crate) takes_turns: bool,
     /// Between the two. Written by whoever's turn it is.
     pub(crate) reading: AtomicBool,
+    /// The parent domain it was created with, which stays busy.
+    _domain: Option<Arc<Share>>,
     /// The completion that the readers show. Touched by whoever's turn it is.
     pub(crate) current: UnsafeCell<Completion>,
 }
@@ -46,6 +49,7 @@ pub(crate) unsafe fn create(
     channel: *mut ibv_comp_channel,
     vector: u32,
     takes_turns: bool,
+    domain: Option<Arc<Share>>,
 ) -> Result<&'static Object<Cq>, Error> {
     // SAFETY: as our caller promises.
     let open = unsafe { find_context(context) }?;
@@ -67,6 +71,7 @@ pub(crate) unsafe fn create(
             nic,
             takes_turns,
             reading: AtomicBool::new(false),
+            _domain: domain,
             current: UnsafeCell::new(BLANK),
         };
         Ok((public, own))
@@ -91,7 +96,7 @@ pub unsafe extern "C" fn ibv_create_cq(
             .map_err(|_| Error::Argument("the completion vector is negative"))?;
         // SAFETY: as our caller promises.
         Ok(
-            unsafe { create(context, cqe, cq_context, channel, vector, true) }?
+            unsafe { create(context, cqe, cq_context, channel, vector, true, None) }?
                 .public()
                 .cast(),
         )

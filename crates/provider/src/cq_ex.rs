@@ -12,6 +12,7 @@ use crate::cq::{self, Cq};
 use crate::errno::{self, Error};
 use crate::handle::{Object, find, not_null};
 use crate::misc;
+use crate::pd::Pd;
 
 /// The readers there are. VLAN tags, flow tags and tag matching belong to other kinds of device.
 const READERS: u64 = IBV_WC_STANDARD_FLAGS
@@ -57,20 +58,24 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
                 "a CQ creation flag other than SINGLE_THREADED",
             ));
         }
-        if mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
+        let domain = match mask & IBV_CQ_INIT_ATTR_MASK_PD {
+            0 => None,
             // SAFETY: announced, so it is there; the caller vouches for the object.
-            unsafe { find::<crate::pd::Pd>((*attr).parent_domain) }?;
-        }
+            _ => Some(unsafe { find::<Pd>((*attr).parent_domain) }?.share()),
+        };
         let takes_turns = flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED == 0;
         // SAFETY: the caller vouches for the objects.
+        let (cq_context, channel) = unsafe { ((*attr).cq_context, (*attr).channel) };
+        // SAFETY: likewise.
         let cq = unsafe {
             cq::create(
                 context,
                 cqe,
-                (*attr).cq_context,
-                (*attr).channel,
+                cq_context,
+                channel,
                 vector,
                 takes_turns,
+                domain,
             )
         }?;
         // SAFETY: nobody else knows the CQ yet.

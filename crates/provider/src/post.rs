@@ -224,6 +224,7 @@ unsafe fn send_one(qp: &Object<Qp>, wr: &ibv_send_wr) -> Result<(), Error> {
             flags,
             data: SendData::Inline(bytes),
             ud,
+            xrc_srqn: 0,
         })?);
     }
     if wr.num_sge == 1 {
@@ -235,6 +236,7 @@ unsafe fn send_one(qp: &Object<Qp>, wr: &ibv_send_wr) -> Result<(), Error> {
             flags,
             data: SendData::Sges(&one),
             ud,
+            xrc_srqn: 0,
         })?);
     }
     let mut pieces = Pieces::new();
@@ -246,6 +248,7 @@ unsafe fn send_one(qp: &Object<Qp>, wr: &ibv_send_wr) -> Result<(), Error> {
         flags,
         data: SendData::Sges(sges),
         ud,
+        xrc_srqn: 0,
     })?)
 }
 

@@ -269,6 +269,7 @@ impl List {
                 flags: request.flags,
                 data,
                 ud: request.ud,
+                xrc_srqn: 0,
             };
             result = qp.nic.post_send(&wr);
             if result.is_err() {

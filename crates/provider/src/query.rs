@@ -32,6 +32,10 @@ const CAPABILITIES: c_uint = IBV_DEVICE_BAD_PKEY_CNTR
     | IBV_DEVICE_SRQ_RESIZE
     | IBV_DEVICE_MEM_MGT_EXTENSIONS;
 
+/// A vendor number that is nobody's: the bit for local administration is set in it. Zero would pass for "unknown", and
+/// the number of a vendor would make programs expect that vendor's device.
+const VENDOR: u32 = 0x02_adbe;
+
 /// How long an acknowledgement may take, as an exponent: 4 ms. Connection managers add it to their timeouts.
 const CA_ACK_DELAY: u8 = 10;
 
@@ -57,6 +61,7 @@ fn device_attr(device: &adverb_nic::Device) -> ibv_device_attr {
     attr.sys_image_guid = device.guid.to_be();
     attr.max_mr_size = limits.max_mr_size;
     attr.page_size_cap = !0xfff;
+    attr.vendor_id = VENDOR;
     attr.max_qp = count(limits.max_qp);
     attr.max_qp_wr = count(limits.max_qp_wr);
     attr.device_cap_flags = CAPABILITIES;
