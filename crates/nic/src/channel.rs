@@ -50,7 +50,7 @@ impl Channel {
             return Ok(user);
         }
         if self.events.nonblocking()? {
-            return Err(io::ErrorKind::WouldBlock.into());
+            return Err(io::Error::from_raw_os_error(libc::EAGAIN));
         }
         nic.wait_driving(self.events.fd(), take)
     }

@@ -84,7 +84,7 @@ impl Context {
                 return Ok(event);
             }
             if self.events.nonblocking()? {
-                return Err(io::ErrorKind::WouldBlock.into());
+                return Err(io::Error::from_raw_os_error(libc::EAGAIN));
             }
             // Threads that sleep here for ever are usual, so they do not drive: the NIC thread does.
             let fd = self.events.fd();

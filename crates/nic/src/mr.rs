@@ -125,6 +125,9 @@ impl Drop for Mr {
 /// Looks whether the memory is there, so that registration fails with EFAULT and not a copy
 /// later with a signal.
 fn probe(addr: u64, len: u64, access: Access) -> Result<Region, NicError> {
+    if addr.checked_add(len).is_none() {
+        return Err(NicError::BadArgument("the region wraps around the end of the address space"));
+    }
     let writable = access.intersects(Access::LOCAL_WRITE);
     adverb_mem::probe(addr, len, writable).map_err(|_| NicError::Fault {
         addr,

@@ -40,6 +40,9 @@ pub struct QpSpec<'a> {
 pub struct Qp {
     cell: Arc<QpCell>,
     closed: AtomicBool,
+    /// Given back at destroy, not with the last `Arc` of the cell: a pass of another thread may
+    /// hold that a little longer, and the domain must be free at once.
+    pd: Mutex<Option<PdUse>>,
 }
 
 /// The part that the table, timers and drivers keep alive.
@@ -58,7 +61,6 @@ pub(crate) struct QpCell {
     /// A CQ had no room for a completion of this queue pair.
     pub(crate) cq_failed: AtomicBool,
     pub(crate) state: Mutex<State>,
-    _pd: PdUse,
 }
 
 /// Everything that one lock guards.
@@ -132,10 +134,9 @@ impl Qp {
                 registered: None,
                 fails_at: None,
             }),
-            _pd: pd,
         });
         nic.qps.insert(number, &cell);
-        Ok(Arc::new(Self { cell, closed: AtomicBool::new(false) }))
+        Ok(Arc::new(Self { cell, closed: AtomicBool::new(false), pd: Mutex::new(Some(pd)) }))
     }
 
     pub fn number(&self) -> u32 {
@@ -258,6 +259,7 @@ impl Qp {
             srq.users.fetch_sub(1, Ordering::AcqRel);
         }
         cell.context.quotas.qps.release();
+        self.pd.acquire().take();
     }
 
     fn find_way(

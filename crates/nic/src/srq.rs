@@ -16,13 +16,15 @@ use crate::sync::LockExt;
 pub struct Srq {
     pub(crate) cell: Arc<SrqCell>,
     closed: AtomicBool,
+    /// Given back at destroy; see the same field of a queue pair.
+    pd: Mutex<Option<PdUse>>,
 }
 
 pub(crate) struct SrqCell {
     context: Arc<Context>,
     user: u64,
     queue: Mutex<Queue>,
-    pub(crate) pd: PdUse,
+    pub(crate) pd: PdId,
     pub(crate) users: AtomicU64,
     async_events: Arc<Ledger>,
 }
@@ -55,11 +57,11 @@ impl Srq {
             context: Arc::clone(context),
             user,
             queue: Mutex::new(Queue::new(max_wr, max_sge)),
-            pd,
+            pd: pd.id,
             users: AtomicU64::new(0),
             async_events: context.track(Source::Srq(user)),
         });
-        Ok(Arc::new(Self { cell, closed: AtomicBool::new(false) }))
+        Ok(Arc::new(Self { cell, closed: AtomicBool::new(false), pd: Mutex::new(Some(pd)) }))
     }
 
     pub fn post(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
@@ -105,6 +107,7 @@ impl Srq {
         if !self.closed.swap(true, Ordering::AcqRel) {
             self.cell.context.untrack(Source::Srq(self.cell.user));
             self.cell.context.quotas.srqs.release();
+            self.pd.acquire().take();
         }
     }
 }
@@ -119,7 +122,7 @@ impl Drop for Srq {
 
 impl SrqCell {
     pub(crate) fn pd_id(&self) -> PdId {
-        self.pd.id
+        self.pd
     }
 
     /// Takes the oldest entry for a queue pair; announces the limit when this crossed it.

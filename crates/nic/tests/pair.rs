@@ -107,6 +107,7 @@ impl Side {
             flags: SendFlags::SIGNALED,
             data: SendData::Sges(&[sge]),
             ud: None,
+            xrc_srqn: 0,
         };
         self.qp.post_send(&wr).unwrap();
         self.qp.kick();
