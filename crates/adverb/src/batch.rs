@@ -136,6 +136,9 @@ impl<T: Transport> QueuePair<T> {
     ///
     /// A dropped batch posts nothing.
     pub fn batch(&mut self) -> Batch<'_, T> {
+        // A batch that was forgotten instead of dropped leaves requests behind. They must never
+        // be posted: their slots may have been handed back with a later completion.
+        self.staged.clear();
         Batch {
             staging: Staging {
                 qp: &self.inner,

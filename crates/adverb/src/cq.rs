@@ -165,7 +165,9 @@ impl Dispatch {
         // SAFETY: the queue is alive and `wc` has room for a whole batch.
         let n =
             unsafe { inline::ibv_poll_cq(cq.raw(), BATCH as libc::c_int, self.wc.as_mut_ptr()) };
-        let n = usize::try_from(n).map_err(|_| sys::failure("ibv_poll_cq", &cq.ctx.name, -n))?;
+        // A negative number is no errno: the man page promises only that it is negative.
+        let n =
+            usize::try_from(n).map_err(|_| sys::failure("ibv_poll_cq", &cq.ctx.name, libc::EIO))?;
         for i in 0..n.min(BATCH) {
             let wc = self.wc[i];
             let slab = match QueueKey::of(wc.wr_id) {

@@ -24,7 +24,7 @@ fn a_datagram_arrives_and_can_be_answered() {
         .unwrap();
     drop(there);
     let got = completions(&cqs[1], 1).pop().unwrap();
-    let info = got.result.clone().unwrap();
+    let info = got.result.unwrap();
     assert_eq!(got.payload().unwrap(), b"question");
     assert_eq!(
         (info.imm, info.src_qp, info.has_grh),

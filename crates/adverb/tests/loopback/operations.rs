@@ -343,6 +343,28 @@ fn a_batch_is_posted_whole_and_a_dropped_one_not_at_all() {
 }
 
 #[test]
+fn a_forgotten_batch_is_never_posted() {
+    let mut pair = Pair::<Rc>::new();
+    let mut batch = pair.a.batch();
+    let forgotten = batch
+        .with(PostFlags::empty())
+        .send(pair.pd.reg_mr(b"forgotten".to_vec()).unwrap())
+        .unwrap();
+    std::mem::forget(batch);
+    pair.b.post_recv(pair.pd.alloc_buf(16).unwrap()).unwrap();
+    let mut batch = pair.a.batch();
+    assert!(batch.is_empty());
+    let sent = batch
+        .with(PostFlags::empty())
+        .send(pair.pd.reg_mr(b"meant".to_vec()).unwrap())
+        .unwrap();
+    assert_eq!(batch.post().unwrap(), 1);
+    let ids: Vec<_> = completions(&pair.a_cq, 2).iter().map(|c| c.id).collect();
+    assert_eq!(ids, [forgotten, sent]);
+    assert_eq!(completions(&pair.b_cq, 1)[0].payload(), Some(&b"meant"[..]));
+}
+
+#[test]
 fn a_batch_that_the_device_refuses_gives_its_buffers_back() {
     let ctx = context();
     let pd = ctx.alloc_pd().unwrap();
