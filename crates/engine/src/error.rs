@@ -27,6 +27,10 @@ pub enum PostError {
     NoAddress,
     #[error("the queue pair receives from a shared receive queue")]
     UsesSrq,
+    #[error("an XRC_SEND queue pair does not receive")]
+    SendsOnly,
+    #[error("an XRC_RECV queue pair does not send")]
+    ReceivesOnly,
 }
 
 /// Why a modify was refused. Nothing has changed then.

@@ -30,8 +30,10 @@ pub use event::QpEvent;
 pub use ids::{Key, PdId, QpNum};
 pub use memory::{Access, Host, KeyError, MemAccess, Side};
 pub use mr::{KeyTable, MrSpec};
-pub use qp::state::{AttrMask, QpState};
-pub use qp::{Counters, Dest, DeviceLimits, PacketMeta, Qp, QpAttr, QpCaps, QpConfig, Transmit};
+pub use qp::state::{AttrMask, QpKind, QpState};
+pub use qp::{
+    Counters, Dest, DeviceLimits, PacketMeta, Qp, QpAttr, QpCaps, QpConfig, Role, Transmit,
+};
 pub use srq::{Srq, SrqAttr, SrqError};
 pub use time::Instant;
 pub use wr::{

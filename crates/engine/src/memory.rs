@@ -104,6 +104,8 @@ pub enum KeyError {
 pub enum Side {
     Send,
     Recv,
+    /// XRC: the queue of the SRQ with this number.
+    XrcSrq(u32),
 }
 
 /// What the engine needs from the world around a queue pair.
@@ -125,6 +127,14 @@ pub trait Host {
     fn invalidate(&mut self, key: Key, pd: PdId, qp: QpNum) -> Result<(), KeyError>;
     /// The oldest entry of the queue pair's SRQ, if there is one.
     fn take_srq(&mut self, into: &mut RecvWqe) -> bool;
+    /// XRC: the protection domain of the SRQ with this number, if the queue pair's XRC domain has one.
+    fn xrc_srq(&mut self, _number: u32) -> Option<PdId> {
+        None
+    }
+    /// XRC: as `take_srq`, from the SRQ with this number.
+    fn take_xrc_srq(&mut self, _number: u32, _into: &mut RecvWqe) -> bool {
+        false
+    }
     fn complete(&mut self, queue: Side, c: &Completion);
     fn event(&mut self, e: QpEvent);
 }

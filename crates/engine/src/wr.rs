@@ -145,6 +145,8 @@ pub struct SendWr<'a> {
     pub data: SendData<'a>,
     /// Needed on UD, ignored elsewhere.
     pub ud: Option<UdAddress>,
+    /// XRC: the number of the peer's SRQ. Ignored elsewhere.
+    pub xrc_srqn: u32,
 }
 
 /// A receive work request.

@@ -69,7 +69,7 @@ impl Host for View<'_> {
     fn complete(&mut self, queue: Side, c: &Completion) {
         let cq = match queue {
             Side::Send => &self.qp.send_cq,
-            Side::Recv => &self.qp.recv_cq,
+            Side::Recv | Side::XrcSrq(_) => &self.qp.recv_cq,
         };
         if !cq.push(c) {
             // Handled once the engine call is over: this queue pair is inside it.

@@ -101,6 +101,7 @@ impl Qp {
         let machine = Machine::new(QpConfig {
             num: QpNum(number),
             transport: spec.transport,
+            role: adverb_engine::Role::Both,
             pd: pd.id,
             caps,
             sq_sig_all: spec.sq_sig_all,

@@ -3,7 +3,7 @@
 use adverb_wire::{Mtu, Psn, Transport};
 
 use super::Qp;
-use super::state::{AttrMask, QpState, check_transition, transport_name};
+use super::state::{AttrMask, QpState, check_transition};
 use crate::error::ModifyError;
 use crate::event::QpEvent;
 use crate::memory::{Access, Host};
@@ -108,7 +108,7 @@ impl Qp {
         } else {
             from
         };
-        check_transition(self.config.transport, from, to, mask)?;
+        check_transition(self.kind(), from, to, mask)?;
         if mask.contains(AttrMask::CUR_STATE) && attr.cur_state != from {
             // The application is behind: the queue pair has moved on its own, or another thread
             // moved it. Following the stale state could reset sequence numbers in mid-stream.
@@ -197,7 +197,7 @@ impl Qp {
 
     /// The transport's name, for texts.
     pub fn transport_name(&self) -> &'static str {
-        transport_name(self.config.transport)
+        self.kind().name()
     }
 }
 

@@ -100,6 +100,6 @@ impl Qp {
         host: &mut dyn Host,
     ) {
         let c = Completion::error(wr_id, status, WcOpcode::Recv, self.config.num, now);
-        host.complete(Side::Recv, &c);
+        host.complete(self.receive_side(), &c);
     }
 }

@@ -30,7 +30,7 @@ use recv_queue::RecvQueue;
 use requester::Requester;
 use responder::Responder;
 use send_queue::SendQueue;
-use state::QpState;
+use state::{QpKind, QpState};
 
 /// Sizes of the queues; fixed at creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,11 +42,24 @@ pub struct QpCaps {
     pub max_inline: u32,
 }
 
+/// Which halves a queue pair has. Only XRC splits them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Role {
+    #[default]
+    Both,
+    /// XRC_SEND: has no receive queue.
+    Initiator,
+    /// XRC_RECV: has no send queue; each request names the SRQ it is for.
+    Target,
+}
+
 /// What a queue pair is, for its whole life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpConfig {
     pub num: QpNum,
     pub transport: Transport,
+    pub role: Role,
+    /// An XRC target has none of its own: the SRQ that a request names brings its domain along.
     pub pd: PdId,
     pub caps: QpCaps,
     /// Every send completes with a CQE, flagged or not.
@@ -124,7 +137,7 @@ const MAX_WINDOW: u64 = 1 << 22;
 
 impl Qp {
     pub fn new(config: QpConfig) -> Self {
-        let recv_wr = if config.uses_srq {
+        let recv_wr = if config.uses_srq || config.role != Role::Both {
             0
         } else {
             config.caps.max_recv_wr
@@ -151,6 +164,11 @@ impl Qp {
 
     pub const fn config(&self) -> &QpConfig {
         &self.config
+    }
+
+    /// The row of the state table it obeys.
+    pub const fn kind(&self) -> QpKind {
+        QpKind::of(self.config.transport, self.config.role)
     }
 
     pub const fn counters(&self) -> &Counters {
@@ -216,7 +234,11 @@ impl Qp {
             Transport::Rc => self.handle_request(now, op, packet, host),
             Transport::Uc => self.handle_uc(now, op, packet, host),
             Transport::Ud => self.handle_datagram(now, meta, op, packet, host),
-            Transport::Xrc => Err(DropReason::Transport),
+            Transport::Xrc => match (self.config.role, op.is_response()) {
+                (Role::Initiator, true) => self.handle_response(now, op, packet, host),
+                (Role::Target, false) => self.handle_request(now, op, packet, host),
+                _ => Err(DropReason::Transport),
+            },
         }
     }
 
@@ -231,10 +253,9 @@ impl Qp {
         let sent = match self.poll_response(now, host, buf) {
             Some(sent) => Some(sent),
             None => match self.config.transport {
-                Transport::Rc => self.poll_request(now, host, buf),
+                Transport::Rc | Transport::Xrc => self.poll_request(now, host, buf),
                 Transport::Uc => self.poll_uc(now, host, buf),
                 Transport::Ud => self.poll_datagram(now, host, buf),
-                Transport::Xrc => None,
             },
         };
         if sent.is_some() {

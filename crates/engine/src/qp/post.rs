@@ -2,9 +2,9 @@
 
 use adverb_wire::Transport;
 
-use super::Qp;
 use super::send_queue::SendWqe;
 use super::state::QpState;
+use super::{Qp, Role};
 use crate::completion::{Completion, WcOpcode, WcStatus};
 use crate::error::PostError;
 use crate::memory::{Host, Side};
@@ -19,6 +19,9 @@ impl Qp {
         wr: &SendWr<'_>,
         host: &mut dyn Host,
     ) -> Result<(), PostError> {
+        if self.config.role == Role::Target {
+            return Err(PostError::ReceivesOnly);
+        }
         match self.state {
             QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err => {}
             state => return Err(PostError::WrongState { state }),
@@ -76,6 +79,7 @@ impl Qp {
             fence: wr.flags.contains(SendFlags::FENCE),
             solicited: wr.flags.contains(SendFlags::SOLICITED),
             failed: too_long.then_some(WcStatus::LocLenErr),
+            xrc_srqn: wr.xrc_srqn,
             ..SendWqe::EMPTY
         };
         self.sq.push(wqe, sges, inline, wr.ud.as_ref());
@@ -91,6 +95,9 @@ impl Qp {
     ) -> Result<(), PostError> {
         if self.config.uses_srq {
             return Err(PostError::UsesSrq);
+        }
+        if self.config.role == Role::Initiator {
+            return Err(PostError::SendsOnly);
         }
         match self.state {
             QpState::Reset => Err(PostError::WrongState { state: self.state }),
@@ -120,7 +127,7 @@ impl Qp {
             Transport::Rc => rc,
             Transport::Uc => uc,
             Transport::Ud => ud,
-            Transport::Xrc => false,
+            Transport::Xrc => rc,
         };
         if !allowed {
             return Err(PostError::OpNotForTransport);

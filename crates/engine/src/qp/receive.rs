@@ -2,7 +2,7 @@
 
 use adverb_wire::{Operation, Packet};
 
-use super::Qp;
+use super::{Qp, Role};
 use crate::completion::{Completion, WcFlags, WcOpcode, WcStatus};
 use crate::ids::Key;
 use crate::memory::{Access, Host, MemAccess, Side};
@@ -54,7 +54,9 @@ impl Qp {
         let r = &mut self.receiving;
         r.rewind();
         if !r.taken {
-            r.taken = if self.config.uses_srq {
+            r.taken = if self.config.role == Role::Target {
+                host.take_xrc_srq(self.responder.srqn, &mut r.wqe)
+            } else if self.config.uses_srq {
                 host.take_srq(&mut r.wqe)
             } else {
                 self.rq.pop_into(&mut r.wqe)
@@ -69,7 +71,9 @@ impl Qp {
         mut data: &[u8],
         host: &mut dyn Host,
     ) -> Result<(), ScatterError> {
-        let pd = if self.config.uses_srq {
+        let pd = if self.config.role == Role::Target {
+            self.responder_pd()
+        } else if self.config.uses_srq {
             self.config.srq_pd.unwrap_or(self.config.pd)
         } else {
             self.config.pd
@@ -139,7 +143,7 @@ impl Qp {
             c.sl = 0;
             c.flags |= WcFlags::GRH;
         }
-        host.complete(Side::Recv, &c);
+        host.complete(self.receive_side(), &c);
     }
 
     /// Reports the entry under way, if any, as failed. Returns whether there was one.
@@ -156,11 +160,19 @@ impl Qp {
         true
     }
 
+    /// Where receives are reported.
+    pub(super) fn receive_side(&self) -> Side {
+        match self.config.role {
+            Role::Target => Side::XrcSrq(self.responder.srqn),
+            _ => Side::Recv,
+        }
+    }
+
     /// The access a remote request asks for.
     pub(super) fn remote_access(&self, rkey: u32, va: u64, len: u64, need: Access) -> MemAccess {
         MemAccess {
             key: Key(rkey),
-            pd: self.config.pd,
+            pd: self.responder_pd(),
             qp: self.config.num,
             va,
             len,

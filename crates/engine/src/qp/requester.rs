@@ -102,7 +102,7 @@ impl Qp {
         self.requester = Requester::starting_at(&self.attr);
     }
 
-    /// RC: the next request packet, new or repeated.
+    /// RC and XRC: the next request packet, new or repeated.
     pub(super) fn poll_request(
         &mut self,
         now: Instant,
@@ -239,13 +239,7 @@ impl Qp {
         buf: &mut [u8],
     ) -> Option<Result<(usize, u64), WcStatus>> {
         let next = self.requester.next;
-        let header = |op| {
-            Packet::new(Bth::new(
-                Opcode::Roce(Transport::Rc, op),
-                self.attr.dest_qpn,
-                to_psn(next),
-            ))
-        };
+        let header = |op| self.request(op, wqe, next);
         match wqe.op {
             SendOp::Read { remote_addr, rkey } => {
                 let to = if next < wqe.requested {
@@ -322,11 +316,7 @@ impl Qp {
         let len = (wqe.len as usize - offset).min(self.pmtu);
         let op = data_operation(&wqe.op, first, last).ok_or(WcStatus::LocQpOpErr)?;
 
-        let mut packet = Packet::new(Bth::new(
-            Opcode::Roce(self.config.transport, op),
-            self.attr.dest_qpn,
-            to_psn(psn),
-        ));
+        let mut packet = self.request(op, wqe, psn);
         packet.bth.ack_req = ack_req;
         match wqe.op {
             SendOp::SendImm(imm) if last => packet.imm = Some(imm),
@@ -350,6 +340,18 @@ impl Qp {
             packet.bth.solicited = wqe.solicited && !matches!(wqe.op, SendOp::Write { .. });
         }
         self.finish_data(at, wqe, &packet, offset, len, host, buf)
+    }
+
+    /// The headers that every request to the peer has.
+    pub(super) fn request(&self, op: Operation, wqe: &SendWqe, psn: u64) -> Packet<'static> {
+        let transport = self.config.transport;
+        let mut packet = Packet::new(Bth::new(
+            Opcode::Roce(transport, op),
+            self.attr.dest_qpn,
+            to_psn(psn),
+        ));
+        packet.xrc_srqn = (transport == Transport::Xrc).then_some(wqe.xrc_srqn);
+        packet
     }
 
     /// Headers, payload and pad of a packet with data.

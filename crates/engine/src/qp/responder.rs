@@ -3,15 +3,15 @@
 
 use adverb_wire::{NakCode, Operation, Packet, Psn, Reth, Syndrome};
 
-use super::Qp;
 use super::receive::ScatterError;
 use super::requester::{PSN_BASE, expand, to_psn};
 use super::responses::{Answers, Saved};
 use super::state::QpState;
+use super::{Qp, Role};
 use crate::completion::WcStatus;
 use crate::error::DropReason;
 use crate::event::QpEvent;
-use crate::ids::Key;
+use crate::ids::{Key, PdId};
 use crate::memory::{Access, Host, KeyError};
 use crate::time::Instant;
 use crate::wr::MAX_MESSAGE;
@@ -41,6 +41,8 @@ pub(super) struct Responder {
     /// A NAK for the expected packet is out; further packets beyond it get none.
     complained: bool,
     pub(super) established: bool,
+    /// XRC: the SRQ that the message under way names.
+    pub(super) srqn: u32,
     pub(super) answers: Answers,
 }
 
@@ -168,7 +170,10 @@ impl Qp {
         self.responder.answers.withdraw_nak();
         self.note_established(host);
 
-        match self.execute(now, op, packet, host) {
+        let executed = self
+            .select_srq(op, packet, host)
+            .and_then(|()| self.execute(now, op, packet, host));
+        match executed {
             Ok(packets) => {
                 self.responder.expected += packets;
                 if packet.bth.ack_req {
@@ -196,6 +201,39 @@ impl Qp {
                 Err(DropReason::Access)
             }
             Err(Stop::Malformed) => Err(DropReason::Malformed),
+        }
+    }
+
+    /// XRC: notes the SRQ that a request is for, whose protection domain is also that of the keys.
+    fn select_srq(
+        &mut self,
+        op: Operation,
+        packet: &Packet<'_>,
+        host: &mut dyn Host,
+    ) -> Result<(), Stop> {
+        if self.config.role != Role::Target {
+            return Ok(());
+        }
+        let number = packet.xrc_srqn.ok_or(Stop::Malformed)?;
+        let continues = (op.is_send() || op.is_write()) && !op.starts_message();
+        if continues {
+            // A message stays with one SRQ; of one under way there is always a number.
+            return match number == self.responder.srqn {
+                true => Ok(()),
+                false => Err(Refusal::sequence().into()),
+            };
+        }
+        let pd = host.xrc_srq(number).ok_or_else(Refusal::sequence)?;
+        self.responder.srqn = number;
+        self.responder.answers.pd = pd;
+        Ok(())
+    }
+
+    /// The protection domain that the peer's keys are checked against.
+    pub(super) fn responder_pd(&self) -> PdId {
+        match self.config.role {
+            Role::Target => self.responder.answers.pd,
+            _ => self.config.pd,
         }
     }
 
@@ -252,7 +290,7 @@ impl Qp {
         }
         if let Some(rkey) = packet.ieth
             && host
-                .invalidate(Key(rkey), self.config.pd, self.config.num)
+                .invalidate(Key(rkey), self.responder_pd(), self.config.num)
                 .is_err()
         {
             return Err(Refusal {

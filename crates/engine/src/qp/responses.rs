@@ -4,11 +4,12 @@
 //! READs asked for before it, since it would claim that their data has gone; acknowledgements
 //! coalesce to the highest number, so there is never more than one.
 
-use adverb_wire::{Aeth, Bth, NakCode, Opcode, Operation, Packet, Syndrome, Transport, pad_of};
+use adverb_wire::{Aeth, Bth, NakCode, Opcode, Operation, Packet, Syndrome, pad_of};
 
 use super::requester::to_psn;
-use super::{Dest, Qp, Transmit};
+use super::{Dest, Qp, Role, Transmit};
 use crate::event::QpEvent;
+use crate::ids::PdId;
 use crate::memory::{Access, Host};
 use crate::time::Instant;
 
@@ -28,6 +29,8 @@ pub(super) struct Slot {
     pub(super) first: u64,
     pub(super) end: u64,
     msn: u32,
+    /// What the key is checked against.
+    pd: PdId,
     /// The answer packets under way: `cursor` of `from..to`. Nothing is due when `cursor == to`.
     from: u64,
     cursor: u64,
@@ -51,6 +54,8 @@ pub(super) struct Answers {
     /// How many slots have packets due.
     due: usize,
     pub(super) ack: bool,
+    /// XRC: the domain that the request being handled works in.
+    pub(super) pd: PdId,
     nak: Option<(Syndrome, u64)>,
 }
 
@@ -71,6 +76,7 @@ impl Answers {
             first,
             end,
             msn,
+            pd: self.pd,
             from: first,
             cursor: first,
             to: end,
@@ -105,8 +111,8 @@ impl Answers {
             if psn < slot.cursor {
                 slot.from = psn;
                 slot.cursor = psn;
-                slot.to = slot.to.max(to);
             }
+            slot.to = slot.to.max(to);
             return;
         }
         slot.from = psn;
@@ -220,8 +226,11 @@ impl Qp {
                 });
                 let start = packet.emit_header(n as usize, buf);
                 let end = start + n as usize;
-                let access =
+                let mut access =
                     self.remote_access(rkey, va.wrapping_add(offset), n, Access::REMOTE_READ);
+                if self.config.role == Role::Target {
+                    access.pd = slot.pd;
+                }
                 if n > 0 && host.read(&access, &mut buf[start..end]).is_err() {
                     // The region has gone since the request was accepted.
                     self.responder.answers.forget();
@@ -283,7 +292,7 @@ impl Qp {
 
     fn response(&self, op: Operation, psn: u64) -> Packet<'static> {
         Packet::new(Bth::new(
-            Opcode::Roce(Transport::Rc, op),
+            Opcode::Roce(self.config.transport, op),
             self.attr.dest_qpn,
             to_psn(psn),
         ))

@@ -19,6 +19,8 @@ pub(super) struct SendWqe {
     pub(super) signaled: bool,
     pub(super) fence: bool,
     pub(super) solicited: bool,
+    /// XRC: the SRQ at the peer.
+    pub(super) xrc_srqn: u32,
     /// Known to fail with this status once everything before it has completed.
     pub(super) failed: Option<WcStatus>,
     /// First sequence number, and how many; set when the entry starts.
@@ -38,6 +40,7 @@ impl SendWqe {
         signaled: false,
         fence: false,
         solicited: false,
+        xrc_srqn: 0,
         failed: None,
         first: 0,
         packets: 0,

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use adverb_wire::Transport;
 use bitflags::bitflags;
 
+use super::Role;
 use crate::error::ModifyError;
 
 /// The state of a queue pair; the numbers are those of the verbs interface.
@@ -66,9 +67,44 @@ bitflags! {
     }
 }
 
+/// The kinds of queue pair that the table below tells apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum QpKind {
+    Rc,
+    Uc,
+    Ud,
+    XrcSend,
+    XrcRecv,
+}
+
+impl QpKind {
+    pub const ALL: [Self; 5] = [Self::Rc, Self::Uc, Self::Ud, Self::XrcSend, Self::XrcRecv];
+
+    pub const fn of(transport: Transport, role: Role) -> Self {
+        match (transport, role) {
+            (Transport::Rc, _) => Self::Rc,
+            (Transport::Uc, _) => Self::Uc,
+            (Transport::Ud, _) => Self::Ud,
+            (Transport::Xrc, Role::Target) => Self::XrcRecv,
+            (Transport::Xrc, _) => Self::XrcSend,
+        }
+    }
+
+    /// The specification's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rc => "RC",
+            Self::Uc => "UC",
+            Self::Ud => "UD",
+            Self::XrcSend => "XRC_SEND",
+            Self::XrcRecv => "XRC_RECV",
+        }
+    }
+}
+
 /// One allowed transition: bits that must be given besides STATE, and bits that may be.
 pub struct Transition {
-    pub transport: Transport,
+    pub kind: QpKind,
     pub from: QpState,
     pub to: QpState,
     pub required: AttrMask,
@@ -84,7 +120,7 @@ macro_rules! mask {
 macro_rules! row {
     ($t:ident $from:ident -> $to:ident: $required:expr, $optional:expr) => {
         Transition {
-            transport: Transport::$t,
+            kind: QpKind::$t,
             from: QpState::$from,
             to: QpState::$to,
             required: $required,
@@ -102,6 +138,9 @@ const RUN_RC: AttrMask =
 const RUN_UC: AttrMask = mask!(CUR_STATE | ALT_PATH | ACCESS_FLAGS | PATH_MIG_STATE);
 const RUN_UD: AttrMask = mask!(CUR_STATE | QKEY);
 const SQD_UC: AttrMask = mask!(AV | ALT_PATH | ACCESS_FLAGS | PKEY_INDEX | PATH_MIG_STATE);
+const RUN_XRC: AttrMask = RUN_UC;
+const SQD_XRC_SEND: AttrMask = SQD_RC.difference(mask!(MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER));
+const SQD_XRC_RECV: AttrMask = SQD_RC.difference(mask!(RETRY_CNT | RNR_RETRY | MAX_QP_RD_ATOMIC));
 const SQD_RC: AttrMask = mask!(
     PORT | AV
         | TIMEOUT
@@ -143,23 +182,29 @@ pub const TRANSITIONS: &[Transition] = &[
     row!(Rc Sqd -> Rts: NONE, RUN_RC),
     row!(Uc Sqd -> Rts: NONE, RUN_UC),
     row!(Ud Sqd -> Rts: NONE, RUN_UD),
+    row!(XrcSend Reset -> Init: INIT_CONNECTED, NONE),
+    row!(XrcRecv Reset -> Init: INIT_CONNECTED, NONE),
+    row!(XrcSend Init -> Init: NONE, INIT_CONNECTED),
+    row!(XrcRecv Init -> Init: NONE, INIT_CONNECTED),
+    row!(XrcSend Init -> Rtr: PATH, RTR_OPTIONAL),
+    row!(XrcRecv Init -> Rtr: PATH.union(mask!(MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER)), RTR_OPTIONAL),
+    row!(XrcSend Rtr -> Rts: mask!(TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC), RUN_XRC),
+    row!(XrcRecv Rtr -> Rts: mask!(TIMEOUT | SQ_PSN), RUN_RC),
+    row!(XrcSend Rts -> Rts: NONE, RUN_XRC),
+    row!(XrcRecv Rts -> Rts: NONE, RUN_RC),
+    row!(XrcSend Rts -> Sqd: NONE, mask!(EN_SQD_ASYNC_NOTIFY)),
+    row!(XrcRecv Rts -> Sqd: NONE, mask!(EN_SQD_ASYNC_NOTIFY)),
+    row!(XrcSend Sqd -> Sqd: NONE, SQD_XRC_SEND),
+    row!(XrcRecv Sqd -> Sqd: NONE, SQD_XRC_RECV),
+    row!(XrcSend Sqd -> Rts: NONE, RUN_XRC),
+    row!(XrcRecv Sqd -> Rts: NONE, RUN_RC),
     row!(Uc Sqe -> Rts: NONE, mask!(CUR_STATE | ACCESS_FLAGS)),
     row!(Ud Sqe -> Rts: NONE, RUN_UD),
 ];
 
-/// The specification's name of a transport.
-pub(crate) const fn transport_name(transport: Transport) -> &'static str {
-    match transport {
-        Transport::Rc => "RC",
-        Transport::Uc => "UC",
-        Transport::Ud => "UD",
-        Transport::Xrc => "XRC",
-    }
-}
-
 /// Checks the attribute mask of a transition; `mask` without STATE means "stay".
 pub fn check_transition(
-    transport: Transport,
+    kind: QpKind,
     from: QpState,
     to: QpState,
     mask: AttrMask,
@@ -171,12 +216,12 @@ pub fn check_transition(
     } else {
         TRANSITIONS
             .iter()
-            .find(|t| t.transport == transport && t.from == from && t.to == to)
+            .find(|t| t.kind == kind && t.from == from && t.to == to)
             .map(|t| (t.required, t.optional))
             .ok_or_else(|| ModifyError::BadTransition {
                 from,
                 to,
-                transport: transport_name(transport),
+                transport: kind.name(),
             })?
     };
     let extra = given.difference(required.union(optional));
@@ -190,17 +235,17 @@ pub fn check_transition(
     Ok(())
 }
 
-/// The whole table as text, one line per transport and pair of states, for the test that pins it.
+/// The whole table as text, one line per kind and pair of states, for the test that pins it.
 pub fn describe_transitions() -> String {
     let mut out = String::new();
-    for transport in [Transport::Rc, Transport::Uc, Transport::Ud] {
+    for kind in QpKind::ALL {
         for from in QpState::ALL {
             for to in QpState::ALL {
-                let name = transport_name(transport);
+                let name = kind.name();
                 let _ = write!(out, "{name} {from:?} -> {to:?}: ");
                 let row = TRANSITIONS
                     .iter()
-                    .find(|t| t.transport == transport && t.from == from && t.to == to);
+                    .find(|t| t.kind == kind && t.from == from && t.to == to);
                 let _ = match row {
                     Some(t) => writeln!(
                         out,
@@ -208,7 +253,7 @@ pub fn describe_transitions() -> String {
                         names(t.required),
                         names(t.optional)
                     ),
-                    None if check_transition(transport, from, to, AttrMask::STATE).is_ok() => {
+                    None if check_transition(kind, from, to, AttrMask::STATE).is_ok() => {
                         writeln!(out, "needs [] takes []")
                     }
                     None => writeln!(out, "no"),

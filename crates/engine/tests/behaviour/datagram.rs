@@ -90,6 +90,7 @@ fn q_keys_must_agree_and_the_high_bit_means_the_senders_own() {
             flags: SendFlags::empty(),
             data,
             ud: Some(ud),
+            xrc_srqn: 0,
         })
         .unwrap();
         p.drive();
@@ -188,6 +189,7 @@ fn each_datagram_has_its_own_address() {
             flags: SendFlags::empty(),
             data,
             ud: Some(ud),
+            xrc_srqn: 0,
         })
         .unwrap();
     }

@@ -98,17 +98,25 @@ pub(crate) struct Node {
     pub(crate) qp: Qp,
     pub(crate) world: World,
     pub(crate) now: Instant,
+    /// XRC: the SRQ that sends are for.
+    pub(crate) srqn: u32,
 }
 
 impl Node {
     fn new(setup: &Setup, num: u32, srq: bool) -> Self {
+        let role = match (setup.transport, num) {
+            (Transport::Xrc, 0x11) => Role::Initiator,
+            (Transport::Xrc, _) => Role::Target,
+            _ => Role::Both,
+        };
         let qp = Qp::new(QpConfig {
             num: QpNum(num),
             transport: setup.transport,
+            role,
             pd: PD,
             caps: setup.caps,
             sq_sig_all: setup.sq_sig_all,
-            uses_srq: srq,
+            uses_srq: srq || role == Role::Target,
             srq_pd: srq.then_some(SRQ_PD),
         });
         let mut world = World::new(u64::from(num));
@@ -117,6 +125,7 @@ impl Node {
             qp,
             world,
             now: Instant::ZERO,
+            srqn: 0,
         }
     }
 
@@ -158,9 +167,11 @@ impl Node {
         };
         let path = AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
         let mask = match setup.transport {
-            Transport::Rc => path | AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER,
-            Transport::Uc => path,
-            _ => AttrMask::empty(),
+            _ if matches!(self.qp.kind(), QpKind::Rc | QpKind::XrcRecv) => {
+                path | AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER
+            }
+            Transport::Ud => AttrMask::empty(),
+            _ => path,
         };
         self.modify(&attr, AttrMask::STATE | mask).unwrap();
     }
@@ -170,8 +181,9 @@ impl Node {
             state: QpState::Rts,
             ..setup.attr
         };
-        let mask = match setup.transport {
-            Transport::Rc => {
+        let mask = match self.qp.kind() {
+            QpKind::XrcRecv => AttrMask::TIMEOUT,
+            QpKind::Rc | QpKind::XrcSend => {
                 AttrMask::TIMEOUT
                     | AttrMask::RETRY_CNT
                     | AttrMask::RNR_RETRY
@@ -201,6 +213,7 @@ impl Node {
             flags,
             data: SendData::Sges(sges),
             ud: Some(self.datagram_address()),
+            xrc_srqn: self.srqn,
         })
         .unwrap();
     }

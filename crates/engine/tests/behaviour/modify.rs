@@ -292,6 +292,7 @@ fn posting_depends_on_the_state() {
         flags: SendFlags::empty(),
         data: SendData::Sges(&[]),
         ud: None,
+        xrc_srqn: 0,
     };
     let recv = RecvWr {
         wr_id: 1,

@@ -305,6 +305,7 @@ fn inline_data_is_copied_at_post_and_needs_no_key() {
         flags: SendFlags::empty(),
         data: SendData::Sges(&[]),
         ud: None,
+        xrc_srqn: 0,
     };
     {
         let bytes = sent.clone();
@@ -530,6 +531,7 @@ fn a_full_queue_refuses_until_work_completes() {
         flags: SendFlags::empty(),
         data: SendData::Sges(&[]),
         ud: None,
+        xrc_srqn: 0,
     };
     assert_eq!(p.a.try_send(&wr), Err(PostError::QueueFull { limit: 32 }));
     let extra = RecvWr {
@@ -629,6 +631,7 @@ fn what_the_device_cannot_do_is_refused_at_post() {
         flags: SendFlags::empty(),
         data: SendData::Sges(&[]),
         ud: None,
+        xrc_srqn: 0,
     };
     let (remote_addr, rkey) = (64, Key(1));
     assert_eq!(

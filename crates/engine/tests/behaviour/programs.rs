@@ -158,6 +158,7 @@ fn post(random: &mut Random, node: &mut Node, here: &mut Side, there: &mut Side)
             flags,
             data,
             ud: None,
+            xrc_srqn: 0,
         })
         .is_err()
     {

@@ -16,6 +16,10 @@ pub(crate) struct World {
     regions: Vec<Vec<u8>>,
     pub(crate) invalidatable: Vec<Key>,
     pub(crate) srq: Option<Srq>,
+    /// The SRQs of the XRC domain: number, domain, queue.
+    pub(crate) xrc: Vec<(u32, PdId, Srq)>,
+    /// Which of them each receive was reported for.
+    pub(crate) told_xrc: Vec<(u32, u64, WcStatus)>,
     pub(crate) told: Vec<Told>,
     pub(crate) atomics_executed: u32,
 }
@@ -51,6 +55,8 @@ impl World {
             regions: Vec::new(),
             invalidatable: Vec::new(),
             srq: None,
+            xrc: Vec::new(),
+            told_xrc: Vec::new(),
             told: Vec::new(),
             atomics_executed: 0,
         }
@@ -185,10 +191,22 @@ impl Host for World {
         self.srq.as_mut().is_some_and(|s| s.take(into).is_some())
     }
 
+    fn xrc_srq(&mut self, number: u32) -> Option<PdId> {
+        self.xrc.iter().find(|s| s.0 == number).map(|s| s.1)
+    }
+
+    fn take_xrc_srq(&mut self, number: u32, into: &mut RecvWqe) -> bool {
+        let srq = self.xrc.iter_mut().find(|s| s.0 == number);
+        srq.is_some_and(|s| s.2.take(into).is_some())
+    }
+
     fn complete(&mut self, queue: Side, c: &Completion) {
+        if let Side::XrcSrq(number) = queue {
+            self.told_xrc.push((number, c.wr_id, c.status));
+        }
         self.told.push(match queue {
             Side::Send => Told::Send(*c),
-            Side::Recv => Told::Recv(*c),
+            Side::Recv | Side::XrcSrq(_) => Told::Recv(*c),
         });
     }
 
