@@ -232,3 +232,52 @@ fn a_duplicate_leaves_the_message_under_way_alone() {
     assert_eq!(p.b.world.bytes(to), data);
     assert_eq!(p.b.world.receives()[1].byte_len, 700);
 }
+
+#[test]
+fn the_answer_to_the_newest_read_is_the_acknowledgement() {
+    use Operation::*;
+    let mut p = Pair::rc();
+    let mr = p.b.world.register(pattern(1000, 1));
+    p.b.recv(1, &[]);
+    let bth = Bth {
+        ack_req: true,
+        ..Bth::new(Opcode::Roce(Transport::Rc, SendOnly), 0x12, psn(0))
+    };
+    p.inject(Way::ToB, &Packet::new(bth)).unwrap();
+    p.inject(Way::ToB, &read(1, mr.addr, mr.key, 10)).unwrap();
+    let ops: Vec<Operation> = answers(&mut p).into_iter().map(|a| a.0).collect();
+    assert_eq!(ops, [ReadResponseOnly]);
+}
+
+#[test]
+fn a_repetition_of_an_answer_under_way_starts_it_over() {
+    use Operation::*;
+    let mut p = Pair::rc();
+    let mr = p.b.world.register(pattern(1000, 1));
+    p.inject(Way::ToB, &read(0, mr.addr, mr.key, 1000)).unwrap();
+    let mut buf = [0; 4096];
+    for _ in 0..2 {
+        p.b.qp
+            .poll_transmit(Instant::ZERO, &mut p.b.world, &mut buf)
+            .unwrap();
+    }
+    p.inject(Way::ToB, &read(1, mr.addr + 256, mr.key, 744))
+        .unwrap();
+    let order: Vec<_> = answers(&mut p)
+        .into_iter()
+        .map(|(op, n, _)| (op, n))
+        .collect();
+    let tail = [
+        (ReadResponseFirst, 1),
+        (ReadResponseMiddle, 2),
+        (ReadResponseLast, 3),
+    ];
+    assert_eq!(order, tail);
+
+    // What has not gone out yet is not asked for twice, and a longer wish extends a shorter one.
+    p.inject(Way::ToB, &read(0, mr.addr, mr.key, 512)).unwrap();
+    p.inject(Way::ToB, &read(1, mr.addr + 256, mr.key, 744))
+        .unwrap();
+    let numbers: Vec<u32> = answers(&mut p).iter().map(|a| a.1).collect();
+    assert_eq!(numbers, [0, 1, 2, 3]);
+}

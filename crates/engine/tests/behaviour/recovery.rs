@@ -412,6 +412,7 @@ fn a_receiver_that_is_not_ready_holds_the_sender_and_consumes_nothing() {
         1,
         "packets behind it get no answer of their own"
     );
+    assert_eq!(p.b.qp.counters().sequence_naks_sent, 0);
     let sent = p.seen.len();
     p.pump();
     assert_eq!(p.seen.len(), sent, "nothing is sent while waiting");
@@ -426,6 +427,7 @@ fn a_receiver_that_is_not_ready_holds_the_sender_and_consumes_nothing() {
         [(1, WcStatus::Success), (2, WcStatus::Success)]
     );
     assert_eq!(p.a.qp.counters().retries, 0, "waiting is not retrying");
+    assert_eq!(p.a.qp.counters().timeouts, 0);
 }
 
 #[test]
@@ -540,4 +542,50 @@ fn an_idle_pair_has_no_deadline() {
     assert!(p.a.qp.poll_timeout().is_some());
     p.drive();
     assert_eq!(p.a.qp.poll_timeout(), None);
+}
+
+#[test]
+fn each_gap_gets_a_complaint_of_its_own() {
+    let (mut p, from, to, data) = write_pair(256 * 12);
+    let mut count = 0;
+    p.sieve(move |_, packet| {
+        count += u32::from(packet.bth.opcode.operation() == Some(Operation::WriteMiddle));
+        // The second loss hits the first packet of the retry's second half.
+        !(count == 2 || count == 14)
+    });
+    let op = SendOp::Write {
+        remote_addr: to.addr,
+        rkey: to.key,
+    };
+    p.a.send(1, op, &[from.sge(0, 256 * 12)]);
+    p.drive();
+    assert_eq!(p.b.world.bytes(to), data);
+    assert_eq!(p.b.qp.counters().sequence_naks_sent, 2);
+    assert_eq!(p.a.qp.counters().timeouts, 0);
+}
+
+#[test]
+fn a_packet_that_was_only_late_is_not_complained_about() {
+    let mut p = Pair::rc();
+    p.b.recv(1, &[]);
+    p.b.recv(2, &[]);
+    let send = |n| {
+        let opcode = Opcode::Roce(Transport::Rc, Operation::SendOnly);
+        Packet::new(Bth {
+            ack_req: true,
+            ..Bth::new(opcode, 0x12, psn(n))
+        })
+    };
+    assert_eq!(p.inject(Way::ToB, &send(1)), Err(DropReason::Gap));
+    p.inject(Way::ToB, &send(0)).unwrap();
+    p.inject(Way::ToB, &send(1)).unwrap();
+    let mut syndromes = Vec::new();
+    let mut buf = [0; 4096];
+    while let Some(t) =
+        p.b.qp
+            .poll_transmit(Instant::ZERO, &mut p.b.world, &mut buf)
+    {
+        syndromes.push(Packet::parse(&buf[..t.len]).unwrap().aeth.unwrap().syndrome);
+    }
+    assert_eq!(syndromes, [Syndrome::ACK]);
 }
