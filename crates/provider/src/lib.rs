@@ -30,6 +30,7 @@ mod post;
 mod qp;
 mod qp_ex;
 mod query;
+mod rdma;
 mod srq;
 mod sysfs;
 pub mod unsupported;
@@ -51,6 +52,7 @@ pub mod calls {
     pub use crate::pd::*;
     pub use crate::qp::*;
     pub use crate::query::*;
+    pub use crate::rdma::*;
     pub use crate::srq::*;
     pub use crate::sysfs::*;
 }

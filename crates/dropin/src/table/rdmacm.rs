@@ -1,4 +1,4 @@
-//! The names of librdmacm, the `rsocket` family included. All answer "not supported" until the connection manager is built.
+//! The names of librdmacm, the `rsocket` family included. Nearly all answer "not supported" until connections are built.
 
 macro_rules! rdmacm {
     ($row:ident) => {
@@ -24,10 +24,10 @@ macro_rules! rdmacm {
         $row!(rdma_destroy_srq, nothing, "RDMACM_1.0");
         $row!(rdma_disconnect, minus_one, "RDMACM_1.0");
         $row!(rdma_event_str, code, "RDMACM_1.0");
-        $row!(rdma_free_devices, nothing, "RDMACM_1.0");
+        $row!(rdma_free_devices, code, "RDMACM_1.0");
         $row!(rdma_freeaddrinfo, nothing, "RDMACM_1.0");
         $row!(rdma_get_cm_event, minus_one, "RDMACM_1.0");
-        $row!(rdma_get_devices, pointer, "RDMACM_1.0");
+        $row!(rdma_get_devices, code, "RDMACM_1.0");
         $row!(rdma_get_dst_port, nothing, "RDMACM_1.0");
         $row!(rdma_get_request, minus_one, "RDMACM_1.0");
         $row!(rdma_get_src_port, nothing, "RDMACM_1.0");
