@@ -16,6 +16,7 @@ use crate::pd::Pd;
 use crate::quota::Quotas;
 use crate::event_queue::EventQueue;
 use crate::sync::LockExt;
+use crate::xrc::{FileId, Xrcd};
 
 /// An opened device (man ibv_open_device). The first one starts this process's NIC.
 pub struct Context {
@@ -55,6 +56,18 @@ impl Context {
     pub fn create_channel(self: &Arc<Self>) -> Result<Arc<Channel>, NicError> {
         self.usable()?;
         Channel::new(self)
+    }
+
+    /// Opens an XRC domain: that of `file`, or one of its own. `create` and `exclusive` are O_CREAT
+    /// and O_EXCL.
+    pub fn open_xrcd(
+        self: &Arc<Self>,
+        file: Option<FileId>,
+        create: bool,
+        exclusive: bool,
+    ) -> Result<Arc<Xrcd>, NicError> {
+        self.usable()?;
+        Xrcd::open(self, file, create, exclusive)
     }
 
     /// `cqe` from 1 to the device's limit; `user` comes back in events.

@@ -3,10 +3,9 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use adverb_engine::{Completion, Host, Key, KeyError, MemAccess, PdId, QpEvent, QpNum, RecvWqe, Side};
+use adverb_engine::{Completion, Host, Key, KeyError, MemAccess, MwBind, PdId, QpEvent, QpNum, RecvWqe, Side};
 use adverb_mem::Region;
 
-use crate::async_events::Source;
 use crate::nic::Nic;
 use crate::qp::QpCell;
 
@@ -62,22 +61,39 @@ impl Host for View<'_> {
         self.nic.keys.write().unwrap_or_else(PoisonError::into_inner).invalidate(key, pd, qp)
     }
 
+    fn bind(&mut self, bind: &MwBind, pd: PdId, qp: QpNum) -> Result<(), KeyError> {
+        self.nic.keys.write().unwrap_or_else(PoisonError::into_inner).bind(bind, pd, qp)
+    }
+
     fn take_srq(&mut self, into: &mut RecvWqe) -> bool {
         self.qp.srq.as_ref().is_some_and(|srq| srq.take(into))
     }
 
+    fn xrc_srq(&mut self, number: u32) -> Option<PdId> {
+        self.nic.xrc.find(self.qp, number).map(|srq| srq.pd_id())
+    }
+
+    fn take_xrc_srq(&mut self, number: u32, into: &mut RecvWqe) -> bool {
+        self.nic.xrc.find(self.qp, number).is_some_and(|srq| srq.take(into))
+    }
+
     fn complete(&mut self, queue: Side, c: &Completion) {
-        let cq = match queue {
-            Side::Send => &self.qp.send_cq,
-            Side::Recv | Side::XrcSrq(_) => &self.qp.recv_cq,
+        let pushed = match queue {
+            Side::Send => self.qp.send_cq.as_ref().is_none_or(|cq| cq.push(c)),
+            Side::Recv => self.qp.recv_cq.as_ref().is_none_or(|cq| cq.push(c)),
+            // An SRQ that was destroyed meanwhile took its reports along.
+            Side::XrcSrq(number) => {
+                let srq = self.nic.xrc.find(self.qp, number);
+                srq.is_none_or(|srq| srq.cq().is_none_or(|cq| cq.push(c)))
+            }
         };
-        if !cq.push(c) {
+        if !pushed {
             // Handled once the engine call is over: this queue pair is inside it.
             self.qp.cq_failed.store(true, Ordering::Relaxed);
         }
     }
 
     fn event(&mut self, e: QpEvent) {
-        self.qp.context.raise(e.into(), Source::Qp(self.qp.user));
+        self.qp.raise(e.into());
     }
 }

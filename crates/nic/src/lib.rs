@@ -23,7 +23,9 @@ mod device;
 mod driver;
 mod error;
 mod event_queue;
+mod flow;
 mod fork;
+mod hand_over;
 mod host;
 mod ledger;
 mod mr;
@@ -39,6 +41,7 @@ mod srq;
 mod sync;
 mod thread;
 mod timers;
+mod xrc;
 
 pub use adverb_engine::{
     Access, AttrMask, Av, Completion, FlushTarget, Instant, Key, KeyError, MAX_SGE, ModifyError, MwBind, PostError,
@@ -59,3 +62,4 @@ pub use mr::Mr;
 pub use pd::Pd;
 pub use qp::{Qp, QpSpec};
 pub use srq::Srq;
+pub use xrc::{FileId, Xrcd};

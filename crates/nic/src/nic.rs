@@ -1,5 +1,6 @@
 //! The software NIC of this process: what all of its contexts share.
 
+use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -14,11 +15,14 @@ use rustix::event::epoll;
 use crate::config::Config;
 use crate::device::Device;
 use crate::error::NicError;
+use crate::flow::Flow;
+use crate::hand_over::HandOver;
 use crate::peers::Peers;
 use crate::qp::QpCell;
 use crate::qp_table::QpTable;
 use crate::sync::LockExt;
 use crate::timers::Timers;
+use crate::xrc::XrcTable;
 use crate::{fork, random, thread};
 
 pub(crate) struct Nic {
@@ -26,12 +30,16 @@ pub(crate) struct Nic {
     pub(crate) config: Config,
     pub(crate) keys: RwLock<KeyTable<Region>>,
     pub(crate) qps: QpTable,
+    pub(crate) xrc: XrcTable,
     pub(crate) timers: Timers,
     pub(crate) loopback: Loopback,
     pub(crate) shm: ShmLink,
     /// UDP links by device; opened when a queue pair first needs one.
     pub(crate) udp: RwLock<Vec<(u32, Arc<UdpLink>)>>,
     pub(crate) udp_open: AtomicBool,
+    pub(crate) flows: Mutex<HashMap<u16, Arc<Flow>>>,
+    /// Packets for other processes whose rings were full. Nothing is read from sockets meanwhile.
+    pub(crate) handing_over: Mutex<HandOver>,
     /// Queue pairs that wait for room on their link.
     pub(crate) blocked: Mutex<Vec<Arc<QpCell>>>,
     pub(crate) blocked_count: AtomicUsize,
@@ -113,6 +121,7 @@ impl Nic {
         Ok(Self {
             generation,
             qps: QpTable::new(place.slot(), random::seed()),
+            xrc: XrcTable::default(),
             shm: ShmLink::new(place),
             config,
             keys: RwLock::new(KeyTable::new(KEY_LIMIT, random::seed())),
@@ -120,6 +129,8 @@ impl Nic {
             loopback: Loopback::default(),
             udp: RwLock::new(Vec::new()),
             udp_open: AtomicBool::new(false),
+            flows: Mutex::new(HashMap::new()),
+            handing_over: Mutex::new(HandOver::default()),
             blocked: Mutex::new(Vec::new()),
             blocked_count: AtomicUsize::new(0),
             peers: Peers::default(),

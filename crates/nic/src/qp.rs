@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use adverb_engine::{
-    AttrMask, DeviceLimits, Instant, PostError, Qp as Machine, QpAttr, QpCaps, QpConfig, QpNum, QpState,
-    RecvWr, SendWr, UdAddress,
+    AttrMask, DeviceLimits, Instant, PostError, PdId, Qp as Machine, QpAttr, QpCaps, QpConfig, QpNum, QpState,
+    RecvWr, Role, SendWr, UdAddress,
 };
 use adverb_link::{Meta, qpn};
 use adverb_wire::{Mtu, Transport};
 
-use crate::async_events::Source;
+use crate::async_events::{AsyncKind, Source};
 use crate::context::Context;
 use crate::cq::{Cq, CqCell};
 use crate::error::NicError;
@@ -22,13 +22,15 @@ use crate::pd::PdUse;
 use crate::route::{Way, path_of};
 use crate::srq::{Srq, SrqCell};
 use crate::sync::LockExt;
+use crate::xrc::{Domain, XrcdUse};
 use crate::{ah, clock};
 
 /// What a queue pair is made from.
 pub struct QpSpec<'a> {
     pub transport: Transport,
     pub send_cq: &'a Arc<Cq>,
-    pub recv_cq: &'a Arc<Cq>,
+    /// Needed unless the queue pair is an XRC one, which only sends then.
+    pub recv_cq: Option<&'a Arc<Cq>>,
     pub srq: Option<&'a Arc<Srq>>,
     pub caps: QpCaps,
     pub sq_sig_all: bool,
@@ -43,19 +45,32 @@ pub struct Qp {
     /// Given back at destroy, not with the last `Arc` of the cell: a pass of another thread may
     /// hold that a little longer, and the domain must be free at once.
     pd: Mutex<Option<PdUse>>,
+    xrcd: Mutex<Option<XrcdUse>>,
+    /// Who hears of the queue pair's events through this handle.
+    listener: Listener,
+    async_events: Arc<Ledger>,
+}
+
+/// A context and the token that its events bear.
+#[derive(Clone)]
+struct Listener {
+    context: Arc<Context>,
+    user: u64,
 }
 
 /// The part that the table, timers and drivers keep alive.
 pub(crate) struct QpCell {
     pub(crate) number: u32,
-    pub(crate) user: u64,
     pub(crate) context: Arc<Context>,
-    pub(crate) send_cq: Arc<CqCell>,
-    pub(crate) recv_cq: Arc<CqCell>,
+    pub(crate) send_cq: Option<Arc<CqCell>>,
+    pub(crate) recv_cq: Option<Arc<CqCell>>,
     pub(crate) srq: Option<Arc<SrqCell>>,
     pub(crate) transport: Transport,
     caps: QpCaps,
-    async_events: Arc<Ledger>,
+    /// The receiving half of an XRC connection: where it looks for SRQs.
+    pub(crate) domain: Option<Arc<Domain>>,
+    /// One for each handle. The queue pair ends with the last.
+    listeners: Mutex<Vec<Listener>>,
     /// Already on somebody's list of queue pairs to pump.
     pub(crate) listed: AtomicBool,
     /// A CQ had no room for a completion of this queue pair.
@@ -71,6 +86,8 @@ pub(crate) struct State {
     /// Connected transports: where the peer is, once known.
     pub(crate) way: Option<Way>,
     pub(crate) meta: Option<Meta>,
+    /// The peer's number, once known.
+    pub(crate) remote_qpn: u32,
     /// Datagrams: the last destination, as most programs have few.
     recent: Option<(UdAddress, Way)>,
     /// A packet that its link had no room for.
@@ -87,6 +104,25 @@ pub(crate) struct Stuck {
     pub(crate) packet: Vec<u8>,
 }
 
+/// What a queue pair is put together from.
+struct Parts<'a> {
+    transport: Transport,
+    role: Role,
+    pd: PdId,
+    send_cq: Option<&'a Arc<CqCell>>,
+    recv_cq: Option<&'a Arc<CqCell>>,
+    srq: Option<&'a Arc<SrqCell>>,
+    domain: Option<&'a Arc<Domain>>,
+    caps: QpCaps,
+    sq_sig_all: bool,
+}
+
+/// No domain has this number.
+const NO_PD: PdId = PdId(0);
+
+const NO_QUEUES: QpCaps =
+    QpCaps { max_send_wr: 0, max_recv_wr: 0, max_send_sge: 0, max_recv_sge: 0, max_inline: 0 };
+
 impl Qp {
     pub(crate) fn new(
         context: &Arc<Context>,
@@ -94,35 +130,108 @@ impl Qp {
         spec: &QpSpec<'_>,
     ) -> Result<Arc<Self>, NicError> {
         check_caps(context, spec)?;
+        let role = match spec.transport {
+            Transport::Xrc => Role::Initiator,
+            _ => Role::Both,
+        };
+        let recv_cq = spec.recv_cq.filter(|_| role == Role::Both);
+        if role == Role::Both && recv_cq.is_none() {
+            return Err(NicError::BadArgument("a queue pair that receives needs a receive CQ"));
+        }
+        let parts = Parts {
+            transport: spec.transport,
+            role,
+            pd: pd.id,
+            send_cq: Some(&spec.send_cq.cell),
+            recv_cq: recv_cq.map(|cq| &cq.cell),
+            srq: spec.srq.map(|srq| &srq.cell),
+            domain: None,
+            caps: granted(spec),
+            sq_sig_all: spec.sq_sig_all,
+        };
+        Self::make(context, &parts, Some(pd), None, spec.user)
+    }
+
+    /// The receiving half of an XRC connection.
+    pub(crate) fn new_target(
+        context: &Arc<Context>,
+        xrcd: XrcdUse,
+        user: u64,
+    ) -> Result<Arc<Self>, NicError> {
+        let domain = Arc::clone(&xrcd.domain);
+        let parts = Parts {
+            transport: Transport::Xrc,
+            role: Role::Target,
+            pd: NO_PD,
+            send_cq: None,
+            recv_cq: None,
+            srq: None,
+            domain: Some(&domain),
+            caps: NO_QUEUES,
+            sq_sig_all: false,
+        };
+        Self::make(context, &parts, None, Some(xrcd), user)
+    }
+
+    /// Another handle of the receiving half of an XRC connection.
+    pub(crate) fn open(
+        context: &Arc<Context>,
+        xrcd: XrcdUse,
+        number: u32,
+        user: u64,
+    ) -> Result<Arc<Self>, NicError> {
+        let unknown = || NicError::BadArgument("the XRC domain has no receiving queue pair of this number");
+        let cell = context.nic().qps.get(number).ok_or_else(unknown)?;
+        if !cell.domain.as_ref().is_some_and(|domain| Arc::ptr_eq(domain, &xrcd.domain)) {
+            return Err(unknown());
+        }
+        let listener = Listener { context: Arc::clone(context), user };
+        {
+            let mut listeners = cell.listeners.acquire();
+            if listeners.is_empty() {
+                // Its last handle is being destroyed.
+                return Err(unknown());
+            }
+            listeners.push(listener.clone());
+        }
+        Ok(Self::handle(cell, listener, None, Some(xrcd)))
+    }
+
+    fn make(
+        context: &Arc<Context>,
+        parts: &Parts<'_>,
+        pd: Option<PdUse>,
+        xrcd: Option<XrcdUse>,
+        user: u64,
+    ) -> Result<Arc<Self>, NicError> {
         let nic = context.nic();
         context.quotas.qps.claim("QP", context.device().limits().max_qp)?;
         let number = nic.qps.reserve().inspect_err(|_| context.quotas.qps.release())?;
-        let caps = granted(spec);
         let machine = Machine::new(QpConfig {
             num: QpNum(number),
-            transport: spec.transport,
-            role: adverb_engine::Role::Both,
-            pd: pd.id,
-            caps,
-            sq_sig_all: spec.sq_sig_all,
-            uses_srq: spec.srq.is_some(),
-            srq_pd: spec.srq.map(|s| s.cell.pd_id()),
+            transport: parts.transport,
+            role: parts.role,
+            pd: parts.pd,
+            caps: parts.caps,
+            sq_sig_all: parts.sq_sig_all,
+            uses_srq: parts.srq.is_some() || parts.role == Role::Target,
+            srq_pd: parts.srq.map(|srq| srq.pd_id()),
         });
-        spec.send_cq.cell.users.fetch_add(1, Ordering::AcqRel);
-        spec.recv_cq.cell.users.fetch_add(1, Ordering::AcqRel);
-        if let Some(srq) = spec.srq {
-            srq.cell.users.fetch_add(1, Ordering::AcqRel);
+        let users = [parts.send_cq, parts.recv_cq].into_iter().flatten().map(|cq| &cq.users);
+        for users in users.chain(parts.srq.map(|srq| &srq.users)) {
+            users.fetch_add(1, Ordering::AcqRel);
         }
+        let listener = Listener { context: Arc::clone(context), user };
         let cell = Arc::new(QpCell {
             number,
-            user: spec.user,
             context: Arc::clone(context),
-            send_cq: Arc::clone(&spec.send_cq.cell),
-            recv_cq: Arc::clone(&spec.recv_cq.cell),
-            srq: spec.srq.map(|s| Arc::clone(&s.cell)),
-            transport: spec.transport,
-            caps,
-            async_events: context.track(Source::Qp(spec.user)),
+            send_cq: parts.send_cq.cloned(),
+            recv_cq: parts.recv_cq.cloned(),
+            srq: parts.srq.cloned(),
+            transport: parts.transport,
+            caps: parts.caps,
+            domain: parts.domain.cloned(),
+            listeners: Mutex::new(vec![listener.clone()]),
             listed: AtomicBool::new(false),
             cq_failed: AtomicBool::new(false),
             state: Mutex::new(State {
@@ -130,6 +239,7 @@ impl Qp {
                 destroyed: false,
                 way: None,
                 meta: None,
+                remote_qpn: 0,
                 recent: None,
                 stuck: None,
                 registered: None,
@@ -137,7 +247,24 @@ impl Qp {
             }),
         });
         nic.qps.insert(number, &cell);
-        Ok(Arc::new(Self { cell, closed: AtomicBool::new(false), pd: Mutex::new(Some(pd)) }))
+        Ok(Self::handle(cell, listener, pd, xrcd))
+    }
+
+    fn handle(
+        cell: Arc<QpCell>,
+        listener: Listener,
+        pd: Option<PdUse>,
+        xrcd: Option<XrcdUse>,
+    ) -> Arc<Self> {
+        let async_events = listener.context.track(Source::Qp(listener.user));
+        Arc::new(Self {
+            cell,
+            closed: AtomicBool::new(false),
+            pd: Mutex::new(pd),
+            xrcd: Mutex::new(xrcd),
+            listener,
+            async_events,
+        })
     }
 
     pub fn number(&self) -> u32 {
@@ -176,8 +303,9 @@ impl Qp {
             let bytes = nic.capabilities(&way).window_bytes;
             let mtu = Mtu::from_ibv(attr_mtu(&state)).map_or(256, Mtu::bytes);
             state.machine.set_window((bytes / mtu).max(2) as u32);
-            let av = state.machine.attrs().av;
-            state.meta = Some(Meta::of(&path_of(&av)));
+            let attrs = state.machine.attrs();
+            state.remote_qpn = attrs.dest_qpn;
+            state.meta = Some(Meta::of(&path_of(&attrs.av)));
             state.way = Some(way);
         }
         if mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Reset | QpState::Err) {
@@ -234,8 +362,8 @@ impl Qp {
     pub fn destroy(&self) -> Result<(), NicError> {
         self.cell.context.usable()?;
         self.release();
-        self.cell.async_events.wait_settled();
-        self.cell.context.forget(Source::Qp(self.cell.user));
+        self.async_events.wait_settled();
+        self.listener.context.forget(Source::Qp(self.listener.user));
         Ok(())
     }
 
@@ -243,6 +371,26 @@ impl Qp {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
         }
+        let cell = &self.cell;
+        let Listener { context, user } = &self.listener;
+        let last = {
+            let mut listeners = cell.listeners.acquire();
+            let me = |l: &Listener| l.user == *user && Arc::ptr_eq(&l.context, context);
+            if let Some(at) = listeners.iter().position(me) {
+                listeners.swap_remove(at);
+            }
+            listeners.is_empty()
+        };
+        if last {
+            self.end();
+        }
+        context.untrack(Source::Qp(*user));
+        self.pd.acquire().take();
+        self.xrcd.acquire().take();
+    }
+
+    /// The last handle goes.
+    fn end(&self) {
         let cell = &self.cell;
         let nic = cell.context.nic();
         {
@@ -253,14 +401,11 @@ impl Qp {
         nic.qps.remove(cell.number);
         // Answers that were already handed to a link, such as the last acknowledgement, go out.
         nic.flush(clock::now());
-        cell.context.untrack(Source::Qp(cell.user));
-        cell.send_cq.users.fetch_sub(1, Ordering::AcqRel);
-        cell.recv_cq.users.fetch_sub(1, Ordering::AcqRel);
-        if let Some(srq) = &cell.srq {
-            srq.users.fetch_sub(1, Ordering::AcqRel);
+        let users = [&cell.send_cq, &cell.recv_cq].into_iter().flatten().map(|cq| &cq.users);
+        for users in users.chain(cell.srq.as_ref().map(|srq| &srq.users)) {
+            users.fetch_sub(1, Ordering::AcqRel);
         }
         cell.context.quotas.qps.release();
-        self.pd.acquire().take();
     }
 
     fn find_way(
@@ -303,6 +448,12 @@ impl Drop for Qp {
 }
 
 impl QpCell {
+    pub(crate) fn raise(&self, kind: AsyncKind) {
+        for listener in self.listeners.acquire().iter() {
+            listener.context.raise(kind, Source::Qp(listener.user));
+        }
+    }
+
     pub(crate) fn view(&self) -> View<'_> {
         View { nic: self.context.nic(), qp: self }
     }
@@ -335,7 +486,7 @@ impl QpCell {
     /// retry budget has passed: what the peer sent last may still be under way.
     pub(crate) fn peer_died(&self, nic: &Nic, slot: u16, now: Instant) {
         let mut state = self.state.acquire();
-        if state.destroyed || self.transport != Transport::Rc {
+        if state.destroyed || !is_watched(self.transport) {
             return;
         }
         let peer = state.watched_peer(self.transport, self.context.device());
@@ -357,13 +508,18 @@ impl State {
     /// The slot of the process this queue pair is connected to, if that is on this host.
     fn watched_peer(&self, transport: Transport, device: &crate::device::Device) -> Option<u16> {
         let connected = matches!(self.machine.state(), QpState::Rtr | QpState::Rts | QpState::Sqd);
-        if transport != Transport::Rc || !connected {
+        if !is_watched(transport) || !connected {
             return None;
         }
         let attrs = self.machine.attrs();
         let peer: IpAddr = attrs.av.dgid.to_ip();
         device.owns(peer).then(|| qpn::slot_of(attrs.dest_qpn)).filter(|s| *s != 0)
     }
+}
+
+/// Whether the death of the peer's process shows in the queue pair.
+const fn is_watched(transport: Transport) -> bool {
+    matches!(transport, Transport::Rc | Transport::Xrc)
 }
 
 fn attr_mtu(state: &State) -> u32 {
@@ -390,7 +546,7 @@ fn check_caps(context: &Context, spec: &QpSpec<'_>) -> Result<(), NicError> {
         ("max_send_sge", caps.max_send_sge, limits.max_sge),
         ("max_inline_data", caps.max_inline, limits.max_inline),
     ];
-    if spec.srq.is_none() {
+    if spec.srq.is_none() && spec.transport != Transport::Xrc {
         checks.push(("max_recv_wr", caps.max_recv_wr, limits.max_qp_wr));
         checks.push(("max_recv_sge", caps.max_recv_sge, limits.max_sge));
     }
@@ -403,14 +559,15 @@ fn check_caps(context: &Context, spec: &QpSpec<'_>) -> Result<(), NicError> {
         Transport::Rc | Transport::Ud => Ok(()),
         Transport::Uc if spec.srq.is_none() => Ok(()),
         Transport::Uc => Err(NicError::BadArgument("a UC queue pair cannot use an SRQ")),
-        Transport::Xrc => Err(NicError::Unsupported("XRC")),
+        Transport::Xrc if spec.srq.is_none() => Ok(()),
+        Transport::Xrc => Err(NicError::BadArgument("an XRC_SEND queue pair cannot use an SRQ")),
     }
 }
 
 /// At least what was asked for; some programs give up when told of no scatter/gather entry.
 fn granted(spec: &QpSpec<'_>) -> QpCaps {
     let caps = spec.caps;
-    let with_srq = spec.srq.is_some();
+    let with_srq = spec.srq.is_some() || spec.transport == Transport::Xrc;
     QpCaps {
         max_send_sge: caps.max_send_sge.max(1),
         max_recv_wr: if with_srq { 0 } else { caps.max_recv_wr },

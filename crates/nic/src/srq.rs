@@ -7,10 +7,12 @@ use adverb_engine::{PdId, PostError, RecvWqe, RecvWr, Srq as Queue, SrqAttr};
 
 use crate::async_events::{AsyncKind, Source};
 use crate::context::Context;
+use crate::cq::{Cq, CqCell};
 use crate::error::NicError;
 use crate::ledger::Ledger;
 use crate::pd::PdUse;
 use crate::sync::LockExt;
+use crate::xrc::{Domain, XrcdUse};
 
 /// A shared receive queue (man ibv_create_srq).
 pub struct Srq {
@@ -18,6 +20,7 @@ pub struct Srq {
     closed: AtomicBool,
     /// Given back at destroy; see the same field of a queue pair.
     pd: Mutex<Option<PdUse>>,
+    xrcd: Mutex<Option<XrcdUse>>,
 }
 
 pub(crate) struct SrqCell {
@@ -27,6 +30,14 @@ pub(crate) struct SrqCell {
     pub(crate) pd: PdId,
     pub(crate) users: AtomicU64,
     async_events: Arc<Ledger>,
+    xrc: Option<Xrc>,
+}
+
+/// What an SRQ of an XRC domain has besides.
+struct Xrc {
+    number: u32,
+    domain: Arc<Domain>,
+    cq: Arc<CqCell>,
 }
 
 impl Srq {
@@ -37,31 +48,48 @@ impl Srq {
         max_sge: u32,
         user: u64,
     ) -> Result<Arc<Self>, NicError> {
-        let limits = context.device().limits();
-        if max_wr == 0 || max_wr > limits.max_srq_wr {
-            return Err(NicError::Invalid {
-                what: "srq max_wr",
-                value: max_wr.into(),
-                limit: limits.max_srq_wr.into(),
-            });
-        }
-        if max_sge > limits.max_srq_sge {
-            return Err(NicError::Invalid {
-                what: "srq max_sge",
-                value: max_sge.into(),
-                limit: limits.max_srq_sge.into(),
-            });
-        }
-        context.quotas.srqs.claim("SRQ", limits.max_srq)?;
-        let cell = Arc::new(SrqCell {
-            context: Arc::clone(context),
-            user,
-            queue: Mutex::new(Queue::new(max_wr, max_sge)),
-            pd: pd.id,
-            users: AtomicU64::new(0),
-            async_events: context.track(Source::Srq(user)),
-        });
-        Ok(Arc::new(Self { cell, closed: AtomicBool::new(false), pd: Mutex::new(Some(pd)) }))
+        check_size(context, max_wr, max_sge)?;
+        context.quotas.srqs.claim("SRQ", context.device().limits().max_srq)?;
+        let cell = Arc::new(SrqCell::new(context, pd.id, max_wr, max_sge, user, None));
+        Ok(Self::with(cell, pd, None))
+    }
+
+    pub(crate) fn new_xrc(
+        context: &Arc<Context>,
+        pd: PdUse,
+        xrcd: XrcdUse,
+        cq: &Arc<Cq>,
+        max_wr: u32,
+        max_sge: u32,
+        user: u64,
+    ) -> Result<Arc<Self>, NicError> {
+        check_size(context, max_wr, max_sge)?;
+        context.quotas.srqs.claim("SRQ", context.device().limits().max_srq)?;
+        let nic = context.nic();
+        let cell = nic
+            .xrc
+            .insert(nic.qps.slot(), |number| {
+                let domain = Arc::clone(&xrcd.domain);
+                let xrc = Xrc { number, domain, cq: Arc::clone(&cq.cell) };
+                Arc::new(SrqCell::new(context, pd.id, max_wr, max_sge, user, Some(xrc)))
+            })
+            .inspect_err(|_| context.quotas.srqs.release())?;
+        cq.cell.users.fetch_add(1, Ordering::AcqRel);
+        Ok(Self::with(cell, pd, Some(xrcd)))
+    }
+
+    fn with(cell: Arc<SrqCell>, pd: PdUse, xrcd: Option<XrcdUse>) -> Arc<Self> {
+        Arc::new(Self {
+            cell,
+            closed: AtomicBool::new(false),
+            pd: Mutex::new(Some(pd)),
+            xrcd: Mutex::new(xrcd),
+        })
+    }
+
+    /// The number by which senders name it; only an SRQ of an XRC domain has one.
+    pub fn number(&self) -> Option<u32> {
+        self.cell.xrc.as_ref().map(|xrc| xrc.number)
     }
 
     pub fn post(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
@@ -105,9 +133,14 @@ impl Srq {
 
     fn release(&self) {
         if !self.closed.swap(true, Ordering::AcqRel) {
+            if let Some(xrc) = &self.cell.xrc {
+                self.cell.context.nic().xrc.remove(xrc.number);
+                xrc.cq.users.fetch_sub(1, Ordering::AcqRel);
+            }
             self.cell.context.untrack(Source::Srq(self.cell.user));
             self.cell.context.quotas.srqs.release();
             self.pd.acquire().take();
+            self.xrcd.acquire().take();
         }
     }
 }
@@ -120,7 +153,54 @@ impl Drop for Srq {
     }
 }
 
+fn check_size(context: &Context, max_wr: u32, max_sge: u32) -> Result<(), NicError> {
+    let limits = context.device().limits();
+    if max_wr == 0 || max_wr > limits.max_srq_wr {
+        return Err(NicError::Invalid {
+            what: "srq max_wr",
+            value: max_wr.into(),
+            limit: limits.max_srq_wr.into(),
+        });
+    }
+    if max_sge > limits.max_srq_sge {
+        return Err(NicError::Invalid {
+            what: "srq max_sge",
+            value: max_sge.into(),
+            limit: limits.max_srq_sge.into(),
+        });
+    }
+    Ok(())
+}
+
 impl SrqCell {
+    fn new(
+        context: &Arc<Context>,
+        pd: PdId,
+        max_wr: u32,
+        max_sge: u32,
+        user: u64,
+        xrc: Option<Xrc>,
+    ) -> Self {
+        Self {
+            context: Arc::clone(context),
+            user,
+            queue: Mutex::new(Queue::new(max_wr, max_sge)),
+            pd,
+            users: AtomicU64::new(0),
+            async_events: context.track(Source::Srq(user)),
+            xrc,
+        }
+    }
+
+    pub(crate) fn is_in(&self, domain: &Arc<Domain>) -> bool {
+        self.xrc.as_ref().is_some_and(|xrc| Arc::ptr_eq(&xrc.domain, domain))
+    }
+
+    /// Where receives from it are reported, if not on the CQ of the queue pair.
+    pub(crate) fn cq(&self) -> Option<&CqCell> {
+        self.xrc.as_ref().map(|xrc| &*xrc.cq)
+    }
+
     pub(crate) fn pd_id(&self) -> PdId {
         self.pd
     }

@@ -32,7 +32,7 @@ fn side(context: &Arc<Context>) -> Side {
         .create_qp(&QpSpec {
             transport: Transport::Rc,
             send_cq: &cq,
-            recv_cq: &cq,
+            recv_cq: Some(&cq),
             srq: None,
             caps,
             sq_sig_all: false,

@@ -16,7 +16,7 @@ use adverb_abi::types::{
 
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, context_pointer, find, find_context};
-use crate::{cq, cq_ex, device, misc, pd, post, qp, query, srq};
+use crate::{cq, cq_ex, device, misc, pd, post, qp, query, srq, xrc};
 
 /// An open device.
 pub(crate) struct Context {
@@ -52,6 +52,10 @@ fn table(context: ibv_context) -> verbs_context {
         create_cq_ex: Some(cq_ex::create_cq_ex),
         create_qp_ex: Some(qp::create_qp_ex),
         create_srq_ex: Some(srq::create_srq_ex),
+        get_srq_num: Some(srq::get_srq_num),
+        open_xrcd: Some(xrc::open_xrcd),
+        close_xrcd: Some(xrc::close_xrcd),
+        open_qp: Some(xrc::open_qp),
         alloc_td: Some(pd::alloc_td),
         dealloc_td: Some(pd::dealloc_td),
         alloc_parent_domain: Some(pd::alloc_parent_domain),

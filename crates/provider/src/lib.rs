@@ -35,6 +35,7 @@ mod srq;
 mod sysfs;
 pub mod unsupported;
 mod verbs;
+mod xrc;
 
 pub use verbs::verbs;
 

@@ -214,6 +214,11 @@ unsafe fn send_one(qp: &Object<Qp>, wr: &ibv_send_wr) -> Result<(), Error> {
     } else {
         None
     };
+    let xrc_srqn = match qp.is_xrc {
+        // SAFETY: on such a queue pair this union counts; it has one member.
+        true => unsafe { wr.qp_type.xrc.remote_srqn },
+        false => 0,
+    };
     if wr.send_flags & IBV_SEND_INLINE != 0 {
         let mut inline = Inline::new();
         // SAFETY: as our caller promises.
@@ -224,7 +229,7 @@ unsafe fn send_one(qp: &Object<Qp>, wr: &ibv_send_wr) -> Result<(), Error> {
             flags,
             data: SendData::Inline(bytes),
             ud,
-            xrc_srqn: 0,
+            xrc_srqn,
         })?);
     }
     if wr.num_sge == 1 {
@@ -236,7 +241,7 @@ unsafe fn send_one(qp: &Object<Qp>, wr: &ibv_send_wr) -> Result<(), Error> {
             flags,
             data: SendData::Sges(&one),
             ud,
-            xrc_srqn: 0,
+            xrc_srqn,
         })?);
     }
     let mut pieces = Pieces::new();
@@ -248,7 +253,7 @@ unsafe fn send_one(qp: &Object<Qp>, wr: &ibv_send_wr) -> Result<(), Error> {
         flags,
         data: SendData::Sges(sges),
         ud,
-        xrc_srqn: 0,
+        xrc_srqn,
     })?)
 }
 

@@ -1,11 +1,11 @@
 //! Queue pairs: `ibv_create_qp(3)`, `ibv_create_qp_ex(3)`, `ibv_modify_qp(3)`, `ibv_query_qp(3)`.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use adverb_abi::types::*;
 use adverb_engine::{Access, AttrMask, Av, QpAttr, QpCaps, QpState};
-use adverb_nic::QpSpec;
+use adverb_nic::{NicError, QpSpec};
 use adverb_wire::{Gid, Transport};
 
 use crate::cq::Cq;
@@ -14,15 +14,18 @@ use crate::handle::{Kind, Object, find, find_context, find_if_any, not_null};
 use crate::pd::{Pd, Share};
 use crate::qp_ex::{self, Builder};
 use crate::srq::Srq;
+use crate::xrc;
 
 /// A queue pair. Each has the larger public part; only those created for it may be used through it (`qp_ex.rs`).
 pub(crate) struct Qp {
     pub(crate) nic: Arc<adverb_nic::Qp>,
     pub(crate) caps: QpCaps,
     pub(crate) is_datagram: bool,
+    pub(crate) is_xrc: bool,
     pub(crate) builder: Option<Builder>,
     init: Init,
-    _pd: Arc<Share>,
+    /// None for an XRC_RECV queue pair.
+    _pd: Option<Arc<Share>>,
 }
 
 /// What `ibv_query_qp` gives back as it was at creation.
@@ -38,14 +41,20 @@ impl Kind for Qp {
 }
 
 const ATTRS: u32 =
-    IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    IBV_QP_INIT_ATTR_PD
+    | IBV_QP_INIT_ATTR_XRCD
+    | IBV_QP_INIT_ATTR_CREATE_FLAGS
+    | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 
 fn transport(kind: ibv_qp_type) -> Result<Transport, Error> {
     match kind {
         IBV_QPT_RC => Ok(Transport::Rc),
         IBV_QPT_UC => Ok(Transport::Uc),
         IBV_QPT_UD => Ok(Transport::Ud),
-        IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV => Err(Error::Unsupported("XRC")),
+        IBV_QPT_XRC_SEND => Ok(Transport::Xrc),
+        IBV_QPT_XRC_RECV => Err(Error::Argument(
+            "an XRC_RECV queue pair is made in an XRC domain, with ibv_create_qp_ex",
+        )),
         IBV_QPT_RAW_PACKET | IBV_QPT_DRIVER => Err(Error::Unsupported(
             "a queue pair type that is not RDMA's own",
         )),
@@ -68,11 +77,11 @@ unsafe fn create(
     let domain = unsafe { find::<Pd>(pd) }?;
     let transport = transport(init.qp_type)?;
     // SAFETY: as above.
-    let (send_cq, recv_cq) = unsafe {
-        (
-            find::<Cq>(init.send_cq.cast())?,
-            find::<Cq>(init.recv_cq.cast())?,
-        )
+    let send_cq = unsafe { find::<Cq>(init.send_cq.cast()) }?;
+    let recv_cq = match transport {
+        Transport::Xrc => None,
+        // SAFETY: as above.
+        _ => Some(unsafe { find::<Cq>(init.recv_cq.cast()) }?),
     };
     // SAFETY: as above.
     let srq = unsafe { find_if_any::<Srq>(init.srq) }?;
@@ -95,7 +104,7 @@ unsafe fn create(
         let nic = share.nic.create_qp(&QpSpec {
             transport,
             send_cq: &send_cq.nic,
-            recv_cq: &recv_cq.nic,
+            recv_cq: recv_cq.map(|cq| &cq.nic),
             srq: srq.map(|srq| &srq.nic),
             caps,
             sq_sig_all: init.sq_sig_all != 0,
@@ -120,13 +129,45 @@ unsafe fn create(
         let own = Qp {
             caps,
             is_datagram: transport == Transport::Ud,
+            is_xrc: transport == Transport::Xrc,
             builder,
             init: Init {
                 transport: init.qp_type,
                 sq_sig_all: init.sq_sig_all,
             },
             nic,
-            _pd: share,
+            _pd: Some(share),
+        };
+        Ok((public, own))
+    })
+}
+
+/// An XRC_RECV queue pair, or one more handle of it: `make` creates it, given the token for its events.
+pub(crate) fn target(
+    context: *mut ibv_context,
+    qp_context: *mut c_void,
+    make: impl FnOnce(u64) -> Result<Arc<adverb_nic::Qp>, NicError>,
+) -> Result<&'static Object<Qp>, Error> {
+    Object::create_with(|token| {
+        let nic = make(token as u64)?;
+        let mut public = ibv_qp_ex::zeroed();
+        let base = &mut public.qp_base;
+        base.context = context;
+        base.qp_context = qp_context;
+        base.qp_num = nic.number();
+        base.state = nic.state() as u32;
+        base.qp_type = IBV_QPT_XRC_RECV;
+        let own = Qp {
+            caps: nic.caps(),
+            is_datagram: false,
+            is_xrc: true,
+            builder: None,
+            init: Init {
+                transport: IBV_QPT_XRC_RECV,
+                sq_sig_all: 0,
+            },
+            nic,
+            _pd: None,
         };
         Ok((public, own))
     })
@@ -178,6 +219,23 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         if mask & !ATTRS != 0 {
             return Err(Error::Unsupported(
                 "an attribute of ibv_qp_init_attr_ex that was given (comp_mask)",
+            ));
+        }
+        // SAFETY: the first members always exist.
+        let kind = unsafe { (*init).qp_type };
+        if kind == IBV_QPT_XRC_RECV && mask & IBV_QP_INIT_ATTR_XRCD != 0 {
+            // SAFETY: announced members exist.
+            let (xrcd, qp_context) = unsafe { ((*init).xrcd, (*init).qp_context) };
+            // SAFETY: as our caller promises.
+            let domain = unsafe { xrc::domain_of(context, xrcd) }?;
+            let qp = target(context, qp_context, |token| domain.nic.create_qp(token))?;
+            // SAFETY: the caller says that it can be written.
+            unsafe { (*init).cap = granted(&qp.caps) };
+            return Ok(qp.public().cast());
+        }
+        if mask & IBV_QP_INIT_ATTR_XRCD != 0 {
+            return Err(Error::Argument(
+                "an XRC domain is for XRC_RECV queue pairs only",
             ));
         }
         if mask & IBV_QP_INIT_ATTR_PD == 0 {

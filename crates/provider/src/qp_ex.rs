@@ -32,7 +32,7 @@ pub(crate) fn check_operations(asked: u64, transport: Transport) -> Result<(), E
         Transport::Rc => SENDS | WRITES | RC_ONLY | IBV_QP_EX_WITH_LOCAL_INV,
         Transport::Uc => SENDS | WRITES | IBV_QP_EX_WITH_LOCAL_INV,
         Transport::Ud => SENDS,
-        Transport::Xrc => 0,
+        Transport::Xrc => SENDS | WRITES | RC_ONLY | IBV_QP_EX_WITH_LOCAL_INV,
     };
     if asked & !offered == 0 {
         Ok(())
@@ -49,6 +49,7 @@ pub(crate) fn offer(qp: &mut ibv_qp_ex, operations: u64) {
     qp.wr_complete = Some(wr_complete);
     qp.wr_abort = Some(wr_abort);
     qp.wr_set_ud_addr = Some(wr_set_ud_addr);
+    qp.wr_set_xrc_srqn = Some(wr_set_xrc_srqn);
     qp.wr_set_inline_data = Some(wr_set_inline_data);
     qp.wr_set_inline_data_list = Some(wr_set_inline_data_list);
     qp.wr_set_sge = Some(wr_set_sge);
@@ -92,6 +93,7 @@ struct Request {
     flags: SendFlags,
     data: Data,
     ud: Option<UdAddress>,
+    xrc_srqn: u32,
 }
 
 /// Places in the arrays of the list.
@@ -160,6 +162,7 @@ impl List {
             flags,
             data: Data::Sges(none),
             ud: None,
+            xrc_srqn: 0,
         });
         Ok(())
     }
@@ -269,7 +272,7 @@ impl List {
                 flags: request.flags,
                 data,
                 ud: request.ud,
-                xrc_srqn: 0,
+                xrc_srqn: request.xrc_srqn,
             };
             result = qp.nic.post_send(&wr);
             if result.is_err() {
@@ -419,6 +422,16 @@ unsafe extern "C" fn wr_set_ud_addr(
         set("ibv_wr_set_ud_addr", qp, |list| {
             let address = post::datagram(ah, remote_qpn, remote_qkey)?;
             list.last()?.ud = Some(address);
+            Ok(())
+        });
+    }
+}
+
+unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, remote_srqn: u32) {
+    // SAFETY: the function was reached through the queue pair.
+    unsafe {
+        set("ibv_wr_set_xrc_srqn", qp, |list| {
+            list.last()?.xrc_srqn = remote_srqn;
             Ok(())
         });
     }

@@ -30,6 +30,7 @@ const CAPABILITIES: c_uint = IBV_DEVICE_BAD_PKEY_CNTR
     | IBV_DEVICE_SYS_IMAGE_GUID
     | IBV_DEVICE_RC_RNR_NAK_GEN
     | IBV_DEVICE_SRQ_RESIZE
+    | IBV_DEVICE_XRC
     | IBV_DEVICE_MEM_MGT_EXTENSIONS;
 
 /// A vendor number that is nobody's: the bit for local administration is set in it. Zero would pass for "unknown", and

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use adverb_abi::types::*;
 
+use crate::cq::Cq;
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, find, find_context, not_null};
 use crate::pd::{Pd, Share};
+use crate::xrc::{self, Xrcd};
 
 /// A shared receive queue.
 pub(crate) struct Srq {
@@ -21,6 +23,12 @@ impl Kind for Srq {
     const MARK: u64 = 0xad59_0000_0000_0001;
 }
 
+/// What an SRQ in an XRC domain has besides.
+struct Xrc<'a> {
+    domain: &'a Object<Xrcd>,
+    cq: &'a Object<Cq>,
+}
+
 /// Creates one and writes back what was granted.
 ///
 /// # Safety
@@ -29,6 +37,7 @@ unsafe fn create(
     pd: *mut ibv_pd,
     srq_context: *mut c_void,
     attr: &mut ibv_srq_attr,
+    xrc: Option<Xrc<'_>>,
 ) -> Result<*mut ibv_srq, Error> {
     // SAFETY: as our caller promises.
     let domain = unsafe { find::<Pd>(pd) }?;
@@ -36,9 +45,15 @@ unsafe fn create(
     // SAFETY: the domain is alive, and its context pointer is never written to.
     let context = unsafe { (*domain.public()).context };
     let srq = Object::create_with(|token| {
-        let nic = share
-            .nic
-            .create_srq(attr.max_wr, attr.max_sge, token as u64)?;
+        let (max_wr, max_sge, token) = (attr.max_wr, attr.max_sge, token as u64);
+        let nic = match xrc {
+            None => share.nic.create_srq(max_wr, max_sge, token)?,
+            Some(Xrc { domain, cq }) => {
+                domain
+                    .nic
+                    .create_srq(&share.nic, &cq.nic, max_wr, max_sge, token)?
+            }
+        };
         let mut public = ibv_srq::zeroed();
         public.context = context;
         public.srq_context = srq_context;
@@ -62,7 +77,7 @@ pub unsafe extern "C" fn ibv_create_srq(
     let make = || -> Result<*mut ibv_srq, Error> {
         not_null(init, "attribute")?;
         // SAFETY: not NULL, so the caller vouches for it.
-        unsafe { create(pd, (*init).srq_context, &mut (*init).attr) }
+        unsafe { create(pd, (*init).srq_context, &mut (*init).attr, None) }
     };
     errno::pointer("ibv_create_srq", make())
 }
@@ -73,7 +88,9 @@ const ATTRS: u32 = IBV_SRQ_INIT_ATTR_TYPE
     | IBV_SRQ_INIT_ATTR_CQ
     | IBV_SRQ_INIT_ATTR_TM;
 
-/// `ibv_create_srq_ex(3)`, behind the context's table. Of the types there is the basic one.
+const XRC_ATTRS: u32 = IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+
+/// `ibv_create_srq_ex(3)`, behind the context's table. Of the types there are the basic one and that of XRC.
 ///
 /// # Safety
 /// As [`ibv_create_srq`]; members that `comp_mask` does not announce need not exist.
@@ -103,8 +120,25 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
                 Err(Error::Argument("the attributes name no protection domain"))
             }
             // SAFETY: announced members exist.
-            IBV_SRQT_BASIC => unsafe { create((*init).pd, (*init).srq_context, &mut (*init).attr) },
-            IBV_SRQT_XRC => Err(Error::Unsupported("XRC")),
+            IBV_SRQT_BASIC => unsafe {
+                create((*init).pd, (*init).srq_context, &mut (*init).attr, None)
+            },
+            IBV_SRQT_XRC if mask & XRC_ATTRS != XRC_ATTRS => Err(Error::Argument(
+                "an XRC SRQ needs a protection domain, an XRC domain and a CQ",
+            )),
+            // SAFETY: announced members exist, and the objects are NULL or alive, says the caller.
+            IBV_SRQT_XRC => unsafe {
+                let xrc = Xrc {
+                    domain: xrc::domain_of(context, (*init).xrcd)?,
+                    cq: find::<Cq>((*init).cq.cast())?,
+                };
+                create(
+                    (*init).pd,
+                    (*init).srq_context,
+                    &mut (*init).attr,
+                    Some(xrc),
+                )
+            },
             IBV_SRQT_TM => Err(Error::Unsupported("tag matching")),
             other => Err(Error::Value {
                 what: "srq_type",
@@ -167,6 +201,26 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
         Ok(())
     };
     errno::status("ibv_query_srq", query())
+}
+
+/// `ibv_get_srq_num(3)`, behind the context's table: the number by which an XRC sender names the SRQ.
+///
+/// # Safety
+/// `srq` is NULL or an SRQ, `number` is NULL or can be written.
+pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
+    let get = || -> Result<(), Error> {
+        // SAFETY: as our caller promises.
+        let srq = unsafe { find::<Srq>(srq) }?;
+        not_null(number, "place for the number")?;
+        let known = srq
+            .nic
+            .number()
+            .ok_or(Error::Argument("only an SRQ of an XRC domain has a number"))?;
+        // SAFETY: not NULL, so the caller says that it can be written.
+        unsafe { *number = known };
+        Ok(())
+    };
+    errno::status("ibv_get_srq_num", get())
 }
 
 /// `ibv_destroy_srq(3)`. EBUSY while a queue pair uses it; then waits until its events are acknowledged.
