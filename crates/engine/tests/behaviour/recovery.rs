@@ -589,3 +589,22 @@ fn a_packet_that_was_only_late_is_not_complained_about() {
     }
     assert_eq!(syndromes, [Syndrome::ACK]);
 }
+
+#[test]
+fn an_acknowledgement_that_comes_in_mid_retry_covers_what_was_sent_before_it() {
+    let mut p = Pair::rc();
+    p.sieve(|_, _| false);
+    for id in 0..4 {
+        p.a.send(id, SendOp::Send, &[]);
+    }
+    p.pump();
+    p.a.qp
+        .handle_timeout(Instant::from_nanos(1_000_000), &mut p.a.world);
+    // The link takes one packet of the retry and is full.
+    let mut buf = [0; 4096];
+    p.a.qp
+        .poll_transmit(Instant::ZERO, &mut p.a.world, &mut buf)
+        .unwrap();
+    p.inject(Way::ToA, &ack(psn(3), Syndrome::ACK)).unwrap();
+    assert_eq!(p.a.world.sends().len(), 4);
+}
