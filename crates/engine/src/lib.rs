@@ -21,6 +21,7 @@ pub mod mr;
 pub mod qp;
 pub mod srq;
 pub mod time;
+pub mod window;
 pub mod wr;
 
 pub use completion::{Completion, WcFlags, WcOpcode, WcStatus};
@@ -36,6 +37,7 @@ pub use qp::{
 };
 pub use srq::{Srq, SrqAttr, SrqError};
 pub use time::Instant;
+pub use window::WindowType;
 pub use wr::{
     Av, FlushTarget, MAX_MESSAGE, MAX_SGE, MwBind, RecvWqe, RecvWr, SendData, SendFlags, SendOp,
     SendWr, Sge, UdAddress,

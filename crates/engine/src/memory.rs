@@ -5,7 +5,7 @@ use bitflags::bitflags;
 use crate::completion::Completion;
 use crate::event::QpEvent;
 use crate::ids::{Key, PdId, QpNum};
-use crate::wr::RecvWqe;
+use crate::wr::{MwBind, RecvWqe};
 
 bitflags! {
     /// Access flags of regions and queue pairs. Reading locally is always allowed.
@@ -95,6 +95,14 @@ pub enum KeyError {
     UnknownAccess { bits: u32 },
     #[error("access {access:#x} lets the peer change memory and so needs LOCAL_WRITE")]
     NeedsLocalWrite { access: u32 },
+    #[error("key {key:#010x} cannot be bound: {why}")]
+    NotBindable { key: u32, why: &'static str },
+    #[error("the window of key {key:#010x} is not bound")]
+    NotBound { key: u32 },
+    #[error("{count} window(s) are bound to the region of key {key:#010x}")]
+    Bound { key: u32, count: u32 },
+    #[error("{len} bytes at {va:#x} are not there to be accessed")]
+    Fault { va: u64, len: u64 },
     #[error("all {limit} memory keys are in use")]
     Limit { limit: usize },
 }
@@ -110,9 +118,10 @@ pub enum Side {
 
 /// What the engine needs from the world around a queue pair.
 ///
-/// A call with `len` zero is never made for memory.
+/// A call with `len` zero is never made for memory, except `check` for a whole region.
 pub trait Host {
-    /// Whether the access would be granted; no byte moves.
+    /// Whether the access would be granted; no byte moves. With a length of zero only the key and
+    /// its rights count.
     fn check(&mut self, a: &MemAccess) -> Result<(), KeyError>;
     /// Checks and copies `data` to the range. The last bytes of a message come in the last call,
     /// and must not be visible before all others.
@@ -125,6 +134,8 @@ pub trait Host {
     fn fetch_add(&mut self, a: &MemAccess, add: u64) -> Result<u64, KeyError>;
     /// LOCAL_INV here, or SEND_WITH_INV from the peer.
     fn invalidate(&mut self, key: Key, pd: PdId, qp: QpNum) -> Result<(), KeyError>;
+    /// BIND_MW.
+    fn bind(&mut self, bind: &MwBind, pd: PdId, qp: QpNum) -> Result<(), KeyError>;
     /// The oldest entry of the queue pair's SRQ, if there is one.
     fn take_srq(&mut self, into: &mut RecvWqe) -> bool;
     /// XRC: the protection domain of the SRQ with this number, if the queue pair's XRC domain has one.

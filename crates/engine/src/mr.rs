@@ -2,9 +2,11 @@
 //!
 //! A key is `index << 8 | tag`. The low 18 bits of the index name the slot of a flat table; the six
 //! above and the tag are random, and the whole key is compared, so a guessed or stale key misses.
+//! What memory windows add to that is in `window.rs`.
 
-use crate::ids::{Key, PdId, QpNum};
+use crate::ids::{Key, PdId};
 use crate::memory::{Access, KeyError, MemAccess};
+use crate::window::Window;
 
 /// What a key covers. `iova` is the address peers and work requests use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,19 +18,33 @@ pub struct MrSpec {
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+pub(crate) struct Slot<T> {
     /// The key in use, or the last one that was.
-    key: u32,
-    entry: Option<(MrSpec, T)>,
+    pub(crate) key: u32,
+    pub(crate) entry: Option<Entry<T>>,
+}
+
+/// What a key stands for.
+#[derive(Debug)]
+pub(crate) enum Entry<T> {
+    Region {
+        spec: MrSpec,
+        value: T,
+        /// How many windows are bound to it.
+        windows: u32,
+    },
+    Window(Window),
 }
 
 /// All memory keys of a device. `T` is what the NIC needs to reach the bytes.
 #[derive(Debug)]
 pub struct KeyTable<T> {
-    slots: Vec<Slot<T>>,
+    pub(crate) slots: Vec<Slot<T>>,
     used: usize,
     limit: usize,
     random: u64,
+    /// Windows that are tied to a queue pair now.
+    pub(crate) tied: usize,
 }
 
 const SLOT_BITS: u32 = 18;
@@ -42,6 +58,7 @@ impl<T> KeyTable<T> {
             used: 0,
             limit: limit.min(1 << (SLOT_BITS - 1)),
             random: seed | 1,
+            tied: 0,
         }
     }
 
@@ -55,6 +72,14 @@ impl<T> KeyTable<T> {
 
     pub fn insert(&mut self, spec: MrSpec, value: T) -> Result<Key, KeyError> {
         check_spec(&spec)?;
+        self.place(Entry::Region {
+            spec,
+            value,
+            windows: 0,
+        })
+    }
+
+    pub(crate) fn place(&mut self, entry: Entry<T>) -> Result<Key, KeyError> {
         if self.used >= self.limit {
             return Err(KeyError::Limit { limit: self.limit });
         }
@@ -72,90 +97,93 @@ impl<T> KeyTable<T> {
             let slot = &mut self.slots[at];
             let high = (random >> 32) as u32 & 0x3f;
             let key = high << (SLOT_BITS + 8) | (at as u32) << 8 | (random >> 48) as u32 & 0xff;
-            // Zero looks like "no key" to applications, and the key last seen here is still
-            // in the hands of somebody.
-            if slot.entry.is_some() || key == 0 || key == slot.key {
+            // Zero looks like "no key" to applications, whatever tag they count up to, and the key
+            // last seen here is still in the hands of somebody.
+            if slot.entry.is_some() || key >> 8 == 0 || key == slot.key {
                 continue;
             }
             slot.key = key;
-            slot.entry = Some((spec, value));
+            slot.entry = Some(entry);
             self.used += 1;
             return Ok(Key(key));
         }
     }
 
+    /// Takes a region out. Windows that are bound to it reach nothing from then on.
     pub fn remove(&mut self, key: Key) -> Option<T> {
         let slot = self.slot_mut(key)?;
-        let (_, value) = slot.entry.take()?;
-        self.used -= 1;
-        Some(value)
+        match slot.entry.take()? {
+            Entry::Region { value, .. } => {
+                self.used -= 1;
+                Some(value)
+            }
+            window @ Entry::Window(_) => {
+                slot.entry = Some(window);
+                None
+            }
+        }
     }
 
+    pub(crate) fn vacate(&mut self, at: usize) {
+        if self
+            .slots
+            .get_mut(at)
+            .and_then(|s| s.entry.take())
+            .is_some()
+        {
+            self.used -= 1;
+        }
+    }
+
+    /// The region behind a key.
     pub fn get(&self, key: Key) -> Option<(&MrSpec, &T)> {
-        let slot = self.slots.get(slot_of(key)).filter(|s| s.key == key.0)?;
-        slot.entry.as_ref().map(|(spec, value)| (spec, value))
+        match self.slot(key)?.entry.as_ref()? {
+            Entry::Region { spec, value, .. } => Some((spec, value)),
+            Entry::Window(_) => None,
+        }
     }
 
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        self.slot_mut(key)?.entry.as_mut().map(|(_, value)| value)
+        match self.slot_mut(key)?.entry.as_mut()? {
+            Entry::Region { value, .. } => Some(value),
+            Entry::Window(_) => None,
+        }
     }
 
     /// Gives the key another meaning. On error the old one stays.
-    pub fn rereg(&mut self, key: Key, spec: MrSpec) -> Result<(), KeyError> {
-        check_spec(&spec)?;
-        let slot = self.slot_mut(key).ok_or(KeyError::Unknown { key: key.0 })?;
-        let entry = slot
-            .entry
-            .as_mut()
-            .ok_or(KeyError::Unknown { key: key.0 })?;
-        entry.0 = spec;
-        Ok(())
+    pub fn rereg(&mut self, key: Key, new: MrSpec) -> Result<(), KeyError> {
+        check_spec(&new)?;
+        match self.slot_mut(key).and_then(|s| s.entry.as_mut()) {
+            Some(Entry::Region {
+                spec, windows: 0, ..
+            }) => {
+                *spec = new;
+                Ok(())
+            }
+            Some(Entry::Region { windows, .. }) => Err(KeyError::Bound {
+                key: key.0,
+                count: *windows,
+            }),
+            _ => Err(KeyError::Unknown { key: key.0 }),
+        }
     }
 
-    /// The entry behind a key and the offset of `va` in it, if every check passes.
+    /// The entry behind a key and the offset of `va` in it, if every check passes. A length of
+    /// zero asks for the key and its rights only.
     pub fn resolve(&self, a: &MemAccess) -> Result<(&T, u64), KeyError> {
         let key = a.key.0;
-        let (spec, value) = self.get(a.key).ok_or(KeyError::Unknown { key })?;
-        if spec.pd != a.pd {
-            return Err(KeyError::WrongPd {
-                key,
-                owner: spec.pd.0,
-                asked: a.pd.0,
-            });
+        match self.slot(a.key).and_then(|s| s.entry.as_ref()) {
+            Some(Entry::Region { spec, value, .. }) => Ok((value, permit(spec, a)?)),
+            Some(Entry::Window(window)) => self.through(window, a),
+            None => Err(KeyError::Unknown { key }),
         }
-        if !spec.access.contains(a.need) {
-            return Err(KeyError::Denied {
-                key,
-                granted: spec.access.bits(),
-                needed: a.need.bits(),
-            });
-        }
-        if a.va < spec.iova || a.len > spec.len || a.va - spec.iova > spec.len - a.len {
-            return Err(KeyError::Range {
-                key,
-                va: a.va,
-                len: a.len,
-                start: spec.iova,
-                size: spec.len,
-            });
-        }
-        Ok((value, a.va - spec.iova))
     }
 
-    /// LOCAL_INV and SEND_WITH_INV. Regions that an application registered cannot be invalidated.
-    pub fn invalidate(&mut self, key: Key, pd: PdId, _qp: QpNum) -> Result<(), KeyError> {
-        let (spec, _) = self.get(key).ok_or(KeyError::Unknown { key: key.0 })?;
-        if spec.pd != pd {
-            return Err(KeyError::WrongPd {
-                key: key.0,
-                owner: spec.pd.0,
-                asked: pd.0,
-            });
-        }
-        Err(KeyError::NotInvalidatable { key: key.0 })
+    pub(crate) fn slot(&self, key: Key) -> Option<&Slot<T>> {
+        self.slots.get(slot_of(key)).filter(|s| s.key == key.0)
     }
 
-    fn slot_mut(&mut self, key: Key) -> Option<&mut Slot<T>> {
+    pub(crate) fn slot_mut(&mut self, key: Key) -> Option<&mut Slot<T>> {
         self.slots.get_mut(slot_of(key)).filter(|s| s.key == key.0)
     }
 
@@ -169,7 +197,37 @@ impl<T> KeyTable<T> {
     }
 }
 
-const fn slot_of(key: Key) -> usize {
+/// Whether what is asked for lies within what `spec` grants; the offset in it.
+pub(crate) fn permit(spec: &MrSpec, a: &MemAccess) -> Result<u64, KeyError> {
+    let key = a.key.0;
+    if spec.pd != a.pd {
+        return Err(KeyError::WrongPd {
+            key,
+            owner: spec.pd.0,
+            asked: a.pd.0,
+        });
+    }
+    if !spec.access.contains(a.need) {
+        return Err(KeyError::Denied {
+            key,
+            granted: spec.access.bits(),
+            needed: a.need.bits(),
+        });
+    }
+    let inside = a.va >= spec.iova && a.len <= spec.len && a.va - spec.iova <= spec.len - a.len;
+    if !inside && a.len > 0 {
+        return Err(KeyError::Range {
+            key,
+            va: a.va,
+            len: a.len,
+            start: spec.iova,
+            size: spec.len,
+        });
+    }
+    Ok(a.va.wrapping_sub(spec.iova))
+}
+
+pub(crate) const fn slot_of(key: Key) -> usize {
     (key.0 >> 8) as usize & ((1 << SLOT_BITS) - 1)
 }
 

@@ -4,6 +4,7 @@
 //! here is pointer and length with an interface of copies and atomic operations:
 //!
 //! - [`Region`]: registered memory of the application, and [`probe`] which tells whether it exists;
+//! - [`DemandRegion`]: the same for memory that may not be there, and [`Block`]: memory of the device itself;
 //! - [`ring`]: one-way queues of packets between two processes;
 //! - [`ProcessPage`] and [`SleepFlag`]: who sleeps, and who must ring the doorbell;
 //! - [`EventFd`]: the descriptor that programs block on;
@@ -18,6 +19,8 @@ pub mod memfd;
 pub mod ring;
 pub mod sockopt;
 
+mod block;
+mod demand;
 mod event_fd;
 mod primitive;
 mod probe;
@@ -25,6 +28,8 @@ mod process_page;
 mod region;
 mod sleep;
 
+pub use block::Block;
+pub use demand::{DemandError, DemandRegion};
 pub use event_fd::EventFd;
 pub use probe::{ProbeError, probe};
 pub use process_page::{PageError, ProcessPage};

@@ -1,4 +1,4 @@
-//! One page of shared memory per process, which its peers map: who it is, whether it sleeps, when it last looked.
+//! A few pages of shared memory per process, which its peers map: who it is, whether it sleeps, when it last looked.
 //!
 //! Each field that changes has a cache line to itself, because senders read the sleep flag once per batch while the
 //! owner writes the time whenever it drives.
@@ -33,10 +33,10 @@ pub enum PageError {
     Io(#[from] io::Error),
 }
 
-/// Length of the file behind a page.
-const PAGE_BYTES: usize = 4096;
+/// Length of the file behind a page: the fields, and a counter for each slot.
+const PAGE_BYTES: usize = AT_ARRIVALS + 1024 * 8;
 /// "adverb" and the version of this layout.
-const MAGIC: u64 = 0x0001_6164_7665_7262;
+const MAGIC: u64 = 0x0002_6164_7665_7262;
 
 const AT_MAGIC: usize = 0;
 const AT_GENERATION: usize = 8;
@@ -46,6 +46,7 @@ const AT_PID_NAMESPACE: usize = 24;
 const AT_ASLEEP: usize = 64;
 const AT_LAST_DRIVE: usize = 128;
 const AT_HANDOVERS: usize = 192;
+const AT_ARRIVALS: usize = 4096;
 
 /// A receiver that has not looked for this long gets a bell even if it does not say that it sleeps.
 #[cfg(not(loom))]
@@ -132,12 +133,27 @@ impl ProcessPage {
         self.word(AT_HANDOVERS).load(Ordering::Acquire)
     }
 
+    /// The owner has taken in a packet of the process at `slot` (below 1024) that came through a socket.
+    pub fn note_arrival(&self, slot: u16) {
+        self.word(at_arrivals(slot)).fetch_add(1, Ordering::Release);
+    }
+
+    /// How many such packets the owner has taken in, so far. A sender on the same host paces itself by this.
+    #[must_use]
+    pub fn arrivals(&self, slot: u16) -> u64 {
+        self.word(at_arrivals(slot)).load(Ordering::Acquire)
+    }
+
     fn word(&self, at: usize) -> &AtomicU64 {
         debug_assert!(at.is_multiple_of(8) && at + 8 <= PAGE_BYTES);
-        // SAFETY: `at` is one of the constants above: aligned (the mapping is page aligned) and inside the mapping,
+        // SAFETY: `at` is one of the constants above or a counter behind them: aligned (the mapping is page aligned) and inside the mapping,
         // which lives as long as `self`. All processes access these words with atomic operations only.
         unsafe { AtomicU64::from_ptr(self.map.as_ptr().add(at).cast()) }
     }
+}
+
+const fn at_arrivals(slot: u16) -> usize {
+    AT_ARRIVALS + (slot as usize % 1024) * 8
 }
 
 #[cfg(not(loom))]

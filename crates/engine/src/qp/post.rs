@@ -37,7 +37,9 @@ impl Qp {
                 limit: self.config.caps.max_send_sge,
             });
         }
-        if inline.len() > self.sq.max_inline() {
+        // The eight bytes of an ATOMIC_WRITE always fit: builders copy them when they are named.
+        let atomic_write = matches!(wr.op, SendOp::AtomicWrite { .. });
+        if inline.len() > self.sq.max_inline() && !(atomic_write && inline.len() == 8) {
             return Err(PostError::InlineTooLong {
                 given: inline.len(),
                 limit: self.config.caps.max_inline,
@@ -62,7 +64,10 @@ impl Qp {
             });
         }
 
-        let carries_data = !matches!(wr.op, SendOp::LocalInv(_));
+        let carries_data = !matches!(
+            wr.op,
+            SendOp::LocalInv(_) | SendOp::BindMw(_) | SendOp::Flush(_)
+        );
         let too_long = total > MAX_MESSAGE;
         let wqe = SendWqe {
             wr_id: wr.wr_id,
@@ -118,10 +123,8 @@ impl Qp {
             SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
                 (true, false, false, false)
             }
-            SendOp::LocalInv(_) => (true, true, false, true),
-            SendOp::BindMw(_) | SendOp::AtomicWrite { .. } | SendOp::Flush(_) => {
-                return Err(PostError::Unsupported);
-            }
+            SendOp::LocalInv(_) | SendOp::BindMw(_) => (true, true, false, true),
+            SendOp::AtomicWrite { .. } | SendOp::Flush(_) => (true, false, false, true),
         };
         let allowed = match self.config.transport {
             Transport::Rc => rc,
@@ -143,11 +146,14 @@ impl Qp {
 }
 
 fn check_atomic(op: &SendOp, total: u64) -> Result<(), PostError> {
-    let (SendOp::CompareSwap { remote_addr, .. } | SendOp::FetchAdd { remote_addr, .. }) = *op
-    else {
-        return Ok(());
+    let (remote_addr, fits) = match *op {
+        SendOp::CompareSwap { remote_addr, .. } | SendOp::FetchAdd { remote_addr, .. } => {
+            (remote_addr, total >= 8)
+        }
+        SendOp::AtomicWrite { remote_addr, .. } => (remote_addr, total == 8),
+        _ => return Ok(()),
     };
-    if total < 8 {
+    if !fits {
         return Err(PostError::AtomicLength {
             given: total,
             needed: 8,

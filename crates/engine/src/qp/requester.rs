@@ -3,7 +3,10 @@
 //! Sequence numbers are 64 bits wide in here and cut to 24 on the wire, so that nothing but
 //! [`Requester::expand`] has to know that they wrap.
 
-use adverb_wire::{AtomicEth, Bth, Opcode, Operation, Packet, Psn, Reth, Transport, pad_of};
+use adverb_wire::{
+    AtomicEth, Bth, Feth, Opcode, Operation, Packet, Placement, Psn, Reth, Selectivity, Transport,
+    pad_of,
+};
 
 use super::send_queue::{SendQueue, SendWqe};
 use super::state::QpState;
@@ -137,7 +140,7 @@ impl Qp {
                 return None;
             }
             let built = if wqe.wants_response() {
-                self.build_fetch(at, &wqe, in_flight, buf)?
+                self.build_fetch(at, &wqe, in_flight, host, buf)?
             } else {
                 let done = next - wqe.first + 1;
                 let every = ACK_EVERY.min(self.window.div_ceil(2));
@@ -181,7 +184,7 @@ impl Qp {
         let failed = wqe
             .failed
             .or_else(|| self.check_start(at, &wqe, host).err());
-        let carries_packets = failed.is_none() && !matches!(wqe.op, SendOp::LocalInv(_));
+        let carries_packets = failed.is_none() && !wqe.is_local();
         let next = self.requester.next;
         let pmtu = self.pmtu as u64;
         let wqe = self.sq.at_mut(at);
@@ -205,10 +208,18 @@ impl Qp {
 
     /// What is checked, and for local work done, when a work request starts.
     fn check_start(&self, at: u64, wqe: &SendWqe, host: &mut dyn Host) -> Result<(), WcStatus> {
-        if let SendOp::LocalInv(key) = wqe.op {
-            return host
-                .invalidate(key, self.config.pd, self.config.num)
-                .map_err(|_| WcStatus::LocQpOpErr);
+        match wqe.op {
+            SendOp::LocalInv(key) => {
+                return host
+                    .invalidate(key, self.config.pd, self.config.num)
+                    .map_err(|_| WcStatus::LocQpOpErr);
+            }
+            SendOp::BindMw(bind) => {
+                return host
+                    .bind(&bind, self.config.pd, self.config.num)
+                    .map_err(|_| WcStatus::MwBindErr);
+            }
+            _ => {}
         }
         let fetches = wqe.wants_response();
         if fetches && self.attr.max_rd_atomic == 0 {
@@ -217,7 +228,7 @@ impl Qp {
         // A single packet finds a bad piece when it gathers. Longer messages and answers look
         // first, so that nothing is sent for work that cannot succeed.
         if !wqe.inline && (fetches || wqe.len as usize > self.pmtu) {
-            let need = if fetches {
+            let need = if fetches && !wqe.wants_empty_answer() {
                 Access::LOCAL_WRITE
             } else {
                 Access::empty()
@@ -230,12 +241,13 @@ impl Qp {
         Ok(())
     }
 
-    /// Writes a READ or atomic request; says how many sequence numbers it takes. `None`: not yet.
+    /// Writes a request that wants a response; says how many sequence numbers it takes. `None`: not yet.
     fn build_fetch(
         &mut self,
         at: u64,
         wqe: &SendWqe,
         in_flight: u64,
+        host: &mut dyn Host,
         buf: &mut [u8],
     ) -> Option<Result<(usize, u64), WcStatus>> {
         let next = self.requester.next;
@@ -293,6 +305,35 @@ impl Qp {
                     rkey: rkey.0,
                     swap_or_add: add,
                     compare: 0,
+                });
+                Some(Ok((packet.emit(buf), 1)))
+            }
+            SendOp::AtomicWrite { remote_addr, rkey } => {
+                let mut packet = header(Operation::AtomicWrite);
+                packet.reth = Some(Reth {
+                    va: remote_addr,
+                    rkey: rkey.0,
+                    len: 8,
+                });
+                Some(
+                    self.finish_data(at, wqe, &packet, 0, 8, host, buf)
+                        .map(|len| (len, 1)),
+                )
+            }
+            SendOp::Flush(target) => {
+                let mut packet = header(Operation::Flush);
+                packet.reth = Some(Reth {
+                    va: target.remote_addr,
+                    rkey: target.rkey.0,
+                    len: target.len,
+                });
+                packet.feth = Some(Feth {
+                    placement: Placement::from_bits_truncate(target.placement),
+                    selectivity: if target.whole_region {
+                        Selectivity::MemoryRegion
+                    } else {
+                        Selectivity::Range
+                    },
                 });
                 Some(Ok((packet.emit(buf), 1)))
             }

@@ -1,7 +1,7 @@
 //! RC, receiving side: each request packet goes through the checks in the specification's order,
 //! and is executed, answered, or refused.
 
-use adverb_wire::{NakCode, Operation, Packet, Psn, Reth, Syndrome};
+use adverb_wire::{Feth, NakCode, Operation, Packet, Placement, Psn, Reth, Selectivity, Syndrome};
 
 use super::receive::ScatterError;
 use super::requester::{PSN_BASE, expand, to_psn};
@@ -262,7 +262,8 @@ impl Qp {
         match op {
             Operation::ReadRequest => self.execute_read(packet, host),
             Operation::CompareSwap | Operation::FetchAdd => self.execute_atomic(op, packet, host),
-            // FLUSH and ATOMIC_WRITE: not enabled on any queue pair of ours.
+            Operation::AtomicWrite => self.execute_atomic_write(packet, host),
+            Operation::Flush => self.execute_flush(packet, host),
             _ => Err(Refusal::sequence().into()),
         }
     }
@@ -449,6 +450,66 @@ impl Qp {
         Ok(1)
     }
 
+    /// Eight bytes that appear as one.
+    fn execute_atomic_write(
+        &mut self,
+        packet: &Packet<'_>,
+        host: &mut dyn Host,
+    ) -> Result<u64, Stop> {
+        let Reth { va, rkey, len } = packet.reth.ok_or(Stop::Malformed)?;
+        if !self.attr.access.contains(Access::REMOTE_WRITE) {
+            return Err(Refusal::sequence().into());
+        }
+        if !self.responder.answers.has_room() || len != 8 || packet.payload.len() != 8 {
+            return Err(Refusal::invalid().into());
+        }
+        let access = self.remote_access(rkey, va, 8, Access::REMOTE_WRITE);
+        if !va.is_multiple_of(8) {
+            host.check(&access).map_err(|_| Refusal::access())?;
+            return Err(Refusal::invalid().into());
+        }
+        host.write(&access, packet.payload)
+            .map_err(|_| Refusal::access())?;
+        Ok(self.accept_done())
+    }
+
+    /// What came before is in memory already, so only the right to ask is checked.
+    fn execute_flush(&mut self, packet: &Packet<'_>, host: &mut dyn Host) -> Result<u64, Stop> {
+        let Reth { va, rkey, len } = packet.reth.ok_or(Stop::Malformed)?;
+        let Feth {
+            placement,
+            selectivity,
+        } = packet.feth.ok_or(Stop::Malformed)?;
+        let mut need = Access::empty();
+        need.set(Access::FLUSH_GLOBAL, placement.contains(Placement::GLOBAL));
+        need.set(
+            Access::FLUSH_PERSISTENT,
+            placement.contains(Placement::PERSISTENT),
+        );
+        let unknown = !(placement - (Placement::GLOBAL | Placement::PERSISTENT)).is_empty();
+        if unknown || need.is_empty() || !self.attr.access.contains(need) {
+            return Err(Refusal::sequence().into());
+        }
+        if !self.responder.answers.has_room() {
+            return Err(Refusal::invalid().into());
+        }
+        let len = match selectivity {
+            Selectivity::Range => len,
+            Selectivity::MemoryRegion => 0,
+            Selectivity::Reserved(_) => return Err(Refusal::sequence().into()),
+        };
+        let access = self.remote_access(rkey, va, len.into(), need);
+        host.check(&access).map_err(|_| Refusal::access())?;
+        Ok(self.accept_done())
+    }
+
+    fn accept_done(&mut self) -> u64 {
+        self.end_message();
+        let (first, msn) = (self.responder.expected, self.responder.msn);
+        self.responder.answers.accept(Saved::Done, first, 1, msn);
+        1
+    }
+
     fn end_message(&mut self) {
         self.responder.message = Message::None;
         self.responder.msn = (self.responder.msn + 1) & Psn::MASK;
@@ -484,6 +545,7 @@ impl Qp {
                 u64::from(again.len).div_ceil(pmtu).max(1)
             }
             (Saved::Atomic { .. }, _, Some(_)) => 1,
+            (Saved::Done, Some(_), _) if op != Operation::ReadRequest => 1,
             _ => return Err(DropReason::DuplicateUnknown),
         };
         answers.repeat(psn, packets);

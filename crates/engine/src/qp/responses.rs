@@ -20,6 +20,8 @@ pub(super) enum Saved {
     Read { va: u64, rkey: u32, len: u32 },
     /// The value the operation found; it is never executed again.
     Atomic { value: u64 },
+    /// FLUSH and ATOMIC_WRITE: done, and nothing more to say.
+    Done,
 }
 
 /// One READ or atomic, kept until its slot is needed for another.
@@ -208,6 +210,14 @@ impl Qp {
                     msn: slot.msn,
                 });
                 packet.atomic_ack = Some(value);
+                packet.emit(buf)
+            }
+            Saved::Done => {
+                let mut packet = self.response(Operation::ReadResponseOnly, slot.cursor);
+                packet.aeth = Some(Aeth {
+                    syndrome: Syndrome::ACK,
+                    msn: slot.msn,
+                });
                 packet.emit(buf)
             }
             Saved::Read { va, rkey, len } => {

@@ -156,7 +156,12 @@ impl Qp {
             .min(self.pmtu as u64);
         // Whether a repeated answer begins with FIRST or goes on with MIDDLE depends on the peer,
         // so the length decides, and not which of the four opcodes came.
-        if at == self.sq.started || !wqe.is_read() || payload.len() as u64 != expected {
+        let fits = if wqe.wants_empty_answer() {
+            payload.is_empty()
+        } else {
+            wqe.is_read() && payload.len() as u64 == expected
+        };
+        if at == self.sq.started || !fits {
             return self.fail_send(now, WcStatus::BadRespErr, host);
         }
         match self.scatter_answer(at, offset, payload, host) {

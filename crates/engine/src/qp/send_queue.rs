@@ -62,9 +62,19 @@ impl SendWqe {
         )
     }
 
-    /// Whether only a response with data completes it, not an acknowledgement.
+    /// FLUSH and ATOMIC_WRITE are answered as a READ of nothing would be.
+    pub(super) const fn wants_empty_answer(&self) -> bool {
+        matches!(self.op, SendOp::AtomicWrite { .. } | SendOp::Flush(_))
+    }
+
+    /// Work of this side alone: it sends nothing.
+    pub(super) const fn is_local(&self) -> bool {
+        matches!(self.op, SendOp::LocalInv(_) | SendOp::BindMw(_))
+    }
+
+    /// Whether only a response of its own completes it, not an acknowledgement.
     pub(super) const fn wants_response(&self) -> bool {
-        self.is_read() || self.is_atomic()
+        self.is_read() || self.is_atomic() || self.wants_empty_answer()
     }
 
     pub(super) const fn opcode(&self) -> WcOpcode {
@@ -92,6 +102,8 @@ pub(super) struct SendQueue {
     capacity: u32,
     max_sge: usize,
     max_inline: usize,
+    /// Inline room of an entry: that of an ATOMIC_WRITE at least.
+    inline_room: usize,
     /// Oldest entry that has not completed.
     pub(super) tail: u64,
     /// Entry whose packets are being sent; goes back on a retry.
@@ -108,6 +120,7 @@ impl SendQueue {
         let n = (caps.max_send_wr as usize).next_power_of_two();
         let max_sge = (caps.max_send_sge as usize).min(MAX_SGE);
         let max_inline = caps.max_inline as usize;
+        let inline_room = max_inline.max(8);
         let datagrams = if transport == Transport::Ud { n } else { 0 };
         Self {
             entries: vec![SendWqe::EMPTY; n],
@@ -119,11 +132,12 @@ impl SendQueue {
                 };
                 n * max_sge
             ],
-            inline: vec![0; n * max_inline],
+            inline: vec![0; n * inline_room],
             datagrams: vec![UdAddress::default(); datagrams],
             capacity: caps.max_send_wr,
             max_sge,
             max_inline,
+            inline_room,
             tail: 0,
             cursor: 0,
             started: 0,
@@ -162,7 +176,7 @@ impl SendQueue {
     }
 
     pub(super) fn inline(&self, n: u64) -> &[u8] {
-        let from = self.index(n) * self.max_inline;
+        let from = self.index(n) * self.inline_room;
         &self.inline[from..from + self.at(n).len as usize]
     }
 
@@ -181,7 +195,7 @@ impl SendQueue {
         let i = self.index(self.head);
         self.entries[i] = wqe;
         self.sges[i * self.max_sge..][..sges.len()].copy_from_slice(sges);
-        self.inline[i * self.max_inline..][..inline.len()].copy_from_slice(inline);
+        self.inline[i * self.inline_room..][..inline.len()].copy_from_slice(inline);
         if let (Some(slot), Some(ud)) = (self.datagrams.get_mut(i), ud) {
             *slot = *ud;
         }

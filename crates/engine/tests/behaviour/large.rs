@@ -38,6 +38,9 @@ impl Host for Endless {
     fn invalidate(&mut self, _: Key, _: PdId, _: QpNum) -> Result<(), KeyError> {
         Ok(())
     }
+    fn bind(&mut self, _: &MwBind, _: PdId, _: QpNum) -> Result<(), KeyError> {
+        Ok(())
+    }
     fn take_srq(&mut self, _: &mut RecvWqe) -> bool {
         false
     }
