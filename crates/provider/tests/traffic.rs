@@ -310,8 +310,16 @@ fn an_armed_queue_raises_one_event_that_holds_its_destruction() {
             assert_eq!(inline::ibv_post_send(a, &mut wr, &mut bad), 0);
         }
         w.completions(w.cq, 2);
-        let mut ready = libc::pollfd { fd: (*w.channel).fd, events: libc::POLLIN, revents: 0 };
-        assert_eq!(libc::poll(&mut ready, 1, 20_000), 1, "the event is not there");
+        let mut ready = libc::pollfd {
+            fd: (*w.channel).fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        assert_eq!(
+            libc::poll(&mut ready, 1, 20_000),
+            1,
+            "the event is not there"
+        );
         libc::fcntl((*w.channel).fd, libc::F_SETFL, flags);
         assert_eq!(
             ibv_get_cq_event(w.channel, &mut fired, &mut fired_context),
