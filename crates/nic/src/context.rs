@@ -9,6 +9,7 @@ use crate::async_events::{AsyncEvent, AsyncKind, Source};
 use crate::channel::Channel;
 use crate::cq::Cq;
 use crate::device::Device;
+use crate::dm::Dm;
 use crate::error::NicError;
 use crate::ledger::Ledger;
 use crate::nic::Nic;
@@ -51,6 +52,17 @@ impl Context {
     pub fn alloc_pd(self: &Arc<Self>) -> Result<Arc<Pd>, NicError> {
         self.usable()?;
         Pd::new(self)
+    }
+
+    /// Device memory, aligned to `1 << log_align`. Works in a forked child, too.
+    pub fn alloc_dm(self: &Arc<Self>, len: u64, log_align: u32) -> Result<Arc<Dm>, NicError> {
+        Dm::new(self, len, log_align)
+    }
+
+    /// Another name for a protection domain, for objects whose events come to this context.
+    pub fn import_pd(self: &Arc<Self>, pd: &Pd) -> Result<Arc<Pd>, NicError> {
+        self.usable()?;
+        Pd::import(self, pd)
     }
 
     pub fn create_channel(self: &Arc<Self>) -> Result<Arc<Channel>, NicError> {

@@ -4,8 +4,8 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use adverb_engine::{Completion, Host, Key, KeyError, MemAccess, MwBind, PdId, QpEvent, QpNum, RecvWqe, Side};
-use adverb_mem::Region;
 
+use crate::backing::Backing;
 use crate::nic::Nic;
 use crate::qp::QpCell;
 
@@ -20,19 +20,14 @@ impl View<'_> {
     fn with<R>(
         &self,
         a: &MemAccess,
-        f: impl FnOnce(&Region, u64) -> Option<R>,
+        f: impl FnOnce(&Backing, u64) -> Option<R>,
     ) -> Result<R, KeyError> {
         let keys = self.nic.keys.read().unwrap_or_else(PoisonError::into_inner);
-        let (region, offset) = keys.resolve(a)?;
-        // The table has checked the range against the registration, so a region that refuses it
-        // would be a contradiction; saying "range" is still better than a panic.
-        f(region, offset).ok_or_else(|| KeyError::Range {
-            key: a.key.0,
-            va: a.va,
-            len: a.len,
-            start: a.va.wrapping_sub(offset),
-            size: region.len(),
-        })
+        let (backing, offset) = keys.resolve(a)?;
+        // The table has checked the range against the registration, so what fails now are pages
+        // of a region on demand, and words that are misaligned in memory though not in the key's
+        // addresses.
+        f(backing, offset).ok_or(KeyError::Fault { va: a.va, len: a.len })
     }
 }
 
@@ -42,19 +37,19 @@ impl Host for View<'_> {
     }
 
     fn write(&mut self, a: &MemAccess, data: &[u8]) -> Result<(), KeyError> {
-        self.with(a, |region, offset| region.write(offset, data).ok())
+        self.with(a, |backing, offset| backing.write(offset, data))
     }
 
     fn read(&mut self, a: &MemAccess, out: &mut [u8]) -> Result<(), KeyError> {
-        self.with(a, |region, offset| region.read(offset, out).ok())
+        self.with(a, |backing, offset| backing.read(offset, out))
     }
 
     fn compare_swap(&mut self, a: &MemAccess, compare: u64, swap: u64) -> Result<u64, KeyError> {
-        self.with(a, |region, offset| region.compare_swap(offset, compare, swap).ok())
+        self.with(a, |backing, offset| backing.compare_swap(offset, compare, swap))
     }
 
     fn fetch_add(&mut self, a: &MemAccess, add: u64) -> Result<u64, KeyError> {
-        self.with(a, |region, offset| region.fetch_add(offset, add).ok())
+        self.with(a, |backing, offset| backing.fetch_add(offset, add))
     }
 
     fn invalidate(&mut self, key: Key, pd: PdId, qp: QpNum) -> Result<(), KeyError> {

@@ -14,12 +14,14 @@
 
 mod ah;
 mod async_events;
+mod backing;
 mod channel;
 mod clock;
 mod config;
 mod context;
 mod cq;
 mod device;
+mod dm;
 mod driver;
 mod error;
 mod event_queue;
@@ -29,6 +31,7 @@ mod hand_over;
 mod host;
 mod ledger;
 mod mr;
+mod mw;
 mod nic;
 mod pd;
 mod peers;
@@ -46,7 +49,7 @@ mod xrc;
 pub use adverb_engine::{
     Access, AttrMask, Av, Completion, FlushTarget, Instant, Key, KeyError, MAX_SGE, ModifyError, MwBind, PostError,
     QpAttr, QpCaps, QpNum, QpState, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge, SrqAttr, UdAddress, WcFlags,
-    WcOpcode, WcStatus,
+    WcOpcode, WcStatus, WindowType,
 };
 pub use adverb_wire::{Gid, Mtu, Transport, grh};
 pub use ah::{Ah, AhSpec};
@@ -57,8 +60,10 @@ pub use context::Context;
 pub use cq::Cq;
 pub use clock::now;
 pub use device::{Device, Limits, PKEYS, PortInfo, devices};
+pub use dm::Dm;
 pub use error::NicError;
-pub use mr::Mr;
+pub use mr::{Advice, Mr};
+pub use mw::Mw;
 pub use pd::Pd;
 pub use qp::{Qp, QpSpec};
 pub use srq::Srq;

@@ -9,9 +9,10 @@ use adverb_engine::{KeyTable, PdId};
 use adverb_link::shm::private_dir;
 use adverb_link::udp::{BindError, UdpConfig};
 use adverb_link::{Loopback, Place, ShmLink, UdpLink};
-use adverb_mem::{EventFd, Region};
+use adverb_mem::EventFd;
 use rustix::event::epoll;
 
+use crate::backing::Backing;
 use crate::config::Config;
 use crate::device::Device;
 use crate::error::NicError;
@@ -28,7 +29,7 @@ use crate::{fork, random, thread};
 pub(crate) struct Nic {
     generation: u64,
     pub(crate) config: Config,
-    pub(crate) keys: RwLock<KeyTable<Region>>,
+    pub(crate) keys: RwLock<KeyTable<Backing>>,
     pub(crate) qps: QpTable,
     pub(crate) xrc: XrcTable,
     pub(crate) timers: Timers,

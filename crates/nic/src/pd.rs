@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use adverb_engine::{Access, PdId};
+use adverb_engine::{Access, PdId, Sge, WindowType};
 
 use crate::ah::{Ah, AhSpec};
 use crate::context::Context;
+use crate::dm::Dm;
 use crate::error::NicError;
-use crate::mr::Mr;
+use crate::mr::{Advice, Mr};
+use crate::mw::Mw;
 use crate::qp::{Qp, QpSpec};
 use crate::srq::Srq;
 
@@ -38,6 +40,24 @@ impl Pd {
         Ok(Arc::new(Self { context: Arc::clone(context), id, users: Arc::default() }))
     }
 
+    pub(crate) fn import(context: &Arc<Context>, of: &Self) -> Result<Arc<Self>, NicError> {
+        context.quotas.pds.claim("PD", context.device().limits().max_pd)?;
+        Ok(Arc::new(Self {
+            context: Arc::clone(context),
+            id: of.id,
+            users: Arc::clone(&of.users),
+        }))
+    }
+
+    /// Whether both are names of the same domain.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+
+    pub(crate) fn id(&self) -> PdId {
+        self.id
+    }
+
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -54,6 +74,35 @@ impl Pd {
     pub fn reg_mr(&self, addr: u64, len: u64, iova: u64, access: Access) -> Result<Arc<Mr>, NicError> {
         self.context.usable()?;
         Mr::new(&self.context, self.claim(), addr, len, iova, access)
+    }
+
+    /// A region of no bytes: writes vanish, reads give zeros.
+    pub fn alloc_null_mr(&self) -> Result<Arc<Mr>, NicError> {
+        self.context.usable()?;
+        Mr::null(&self.context, self.claim())
+    }
+
+    /// Registers part of a block of device memory; keys address it from zero.
+    pub fn reg_dm_mr(
+        &self,
+        dm: &Dm,
+        offset: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<Arc<Mr>, NicError> {
+        self.context.usable()?;
+        Mr::of_dm(&self.context, self.claim(), dm, offset, len, access)
+    }
+
+    pub fn alloc_mw(&self, kind: WindowType) -> Result<Arc<Mw>, NicError> {
+        self.context.usable()?;
+        Mw::new(&self.context, self.claim(), kind)
+    }
+
+    /// Acts on pages of on-demand regions before they are used (man ibv_advise_mr).
+    pub fn advise(&self, advice: Advice, wait: bool, ranges: &[Sge]) -> Result<(), NicError> {
+        self.context.usable()?;
+        crate::mr::advise(self.context.nic(), self.id, advice, wait, ranges)
     }
 
     pub fn create_srq(&self, max_wr: u32, max_sge: u32, user: u64) -> Result<Arc<Srq>, NicError> {
