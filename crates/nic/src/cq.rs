@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use adverb_engine::{Completion, Cq as Queue, Push};
+use adverb_engine::{Completion, Cq as Queue, Push, QpNum};
 
 use crate::async_events::{AsyncKind, Source};
 use crate::channel::Channel;
@@ -205,6 +205,12 @@ impl CqCell {
                 false
             }
         }
+    }
+
+    /// Removes the completions of a queue pair that is reset or destroyed, as the drivers of cards
+    /// do: a program that starts the queue pair over must not meet those of its former life.
+    pub(crate) fn forget_qp(&self, qp: QpNum) {
+        self.queue.acquire().retain(|c| c.qp_num != qp);
     }
 
     fn announce(&self) {

@@ -15,10 +15,10 @@ use adverb_link::{Link, MAX_PACKET, Meta, Route, SendError, qpn};
 use adverb_wire::{Packet, Transport};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
-use crate::clock;
+use crate::{clock, flow};
 use crate::nic::{Nic, wake};
 use crate::qp::{QpCell, State, Stuck};
-use crate::route::same_peer;
+use crate::route::{Way, same_peer};
 use crate::sync::LockExt;
 
 /// Packets taken from one link before what they caused is sent: acknowledgements coalesce over a
@@ -106,10 +106,10 @@ impl Nic {
         }
         buf.resize(MAX_PACKET, 0);
         if let Some(stuck) = state.stuck.take() {
-            match self.send(&stuck.way, &stuck.meta, &stuck.packet) {
+            match self.send(&stuck.way, &stuck.meta, &stuck.packet, now) {
                 Err(SendError::Full) => {
+                    self.block(cell, &stuck.way, now);
                     state.stuck = Some(stuck);
-                    self.block(cell);
                     self.register_timer(cell, state);
                     return;
                 }
@@ -124,17 +124,22 @@ impl Nic {
             };
             let Some((way, meta)) = target else { continue };
             let Some(packet) = buf.get(..tx.len) else { continue };
-            if self.send(&way, &meta, packet) == Err(SendError::Full) {
+            if self.send(&way, &meta, packet, now) == Err(SendError::Full) {
+                self.block(cell, &way, now);
                 state.stuck = Some(Stuck { way, meta, packet: packet.to_vec() });
-                self.block(cell);
                 break;
             }
+            state.last_sent = now;
         }
         cell.settle(state, now);
         self.register_timer(cell, state);
     }
 
-    fn block(&self, cell: &Arc<QpCell>) {
+    fn block(&self, cell: &Arc<QpCell>, way: &Way, now: Instant) {
+        if matches!(way.route, Route::Udp(_)) {
+            // No bell says that a socket or its reader has room again.
+            self.timers.register(now.plus_nanos(flow::RETRY_NS), cell.number);
+        }
         let mut blocked = self.blocked.acquire();
         if !blocked.iter().any(|c| Arc::ptr_eq(c, cell)) {
             blocked.push(Arc::clone(cell));
@@ -156,7 +161,8 @@ impl Nic {
         let mut sink = |meta: &Meta, bytes: &[u8]| self.handle(now, meta, bytes, dirty);
         taken += self.shm.receive(BATCH, &mut sink);
         taken += self.loopback.receive(BATCH, &mut sink);
-        if self.udp_open.load(Ordering::Acquire) {
+        // What a full ring has no room for stays in the socket, whose buffer is the larger one.
+        if self.udp_open.load(Ordering::Acquire) && self.finish_hand_over(now) {
             self.each_udp(|link| taken += link.receive(BATCH, &mut sink));
         }
         taken
@@ -170,7 +176,7 @@ impl Nic {
         let number = packet.bth.dest_qp;
         let Some(cell) = self.qps.get(number) else {
             // The port is shared among the processes of a user: what is another's goes there.
-            if !self.hand_over(number, meta, bytes) {
+            if !self.hand_over(number, meta, bytes, now) {
                 count(&self.counters.no_such_qp);
             }
             return;
@@ -185,6 +191,7 @@ impl Nic {
                 return count(&self.counters.wrong_peer);
             }
         }
+        self.note_arrival(&state, &packet);
         let from = PacketMeta {
             src: meta.src,
             dst: meta.dst,
@@ -197,16 +204,6 @@ impl Nic {
         cell.settle(&mut state, now);
         drop(state);
         list(dirty, &cell);
-    }
-
-    fn hand_over(&self, number: u32, meta: &Meta, bytes: &[u8]) -> bool {
-        let slot = qpn::slot_of(number);
-        if slot == 0 || slot == self.qps.slot() {
-            return false;
-        }
-        let Some(route) = self.shm.route(slot) else { return false };
-        // A full ring loses the packet, as a full socket buffer would.
-        self.shm.send(&Route::Shm(route), meta, bytes).is_ok()
     }
 
     fn take_timers(&self, now: Instant, due: &mut Vec<u32>, dirty: &mut Vec<Arc<QpCell>>) {
@@ -224,6 +221,14 @@ impl Nic {
                 state.fails_at = None;
                 state.machine.peer_lost(now, &mut cell.view());
             }
+            if state.machine.poll_timeout().is_some_and(|at| at <= now)
+                && state
+                    .way
+                    .as_ref()
+                    .is_some_and(|way| self.has_not_looked(way, state.last_sent, now))
+            {
+                state.machine.defer_timeout(now);
+            }
             if state.machine.poll_timeout().is_some_and(|at| at <= now) {
                 state.machine.handle_timeout(now, &mut cell.view());
                 // A link that stays full may belong to a peer that is gone.
@@ -237,6 +242,24 @@ impl Nic {
             drop(state);
             list(dirty, &cell);
         }
+    }
+
+    /// Tells the sender, if it is on this host and has to use UDP, that its packet got here.
+    fn note_arrival(&self, state: &State, packet: &Packet<'_>) {
+        if self.config.links.shm {
+            return;
+        }
+        let peer = packet.deth.map_or(state.remote_qpn, |deth| deth.src_qp);
+        self.shm.page().note_arrival(qpn::slot_of(peer));
+    }
+
+    /// Whether a socket's packets have been fetched and not handled yet.
+    fn udp_waits(&self) -> bool {
+        let mut waits = false;
+        if self.udp_open.load(Ordering::Acquire) {
+            self.each_udp(|link| waits |= link.has_inbound());
+        }
+        waits
     }
 
     /// Looks at what woke somebody: takes bells and ring hand-overs, notices deaths. Packets and
@@ -301,8 +324,15 @@ impl Nic {
             *sleepers += 1;
             self.shm.page().sleep_flag().announce_sleep();
         }
-        let idle = !self.shm.has_inbound() && !self.loopback.has_inbound();
-        let slept = if idle && !self.timers.due(clock::now()) { sleep() } else { Ok(()) };
+        let idle = !self.shm.has_inbound() && !self.loopback.has_inbound() && !self.udp_waits();
+        let slept = if self.hands_over() {
+            // The sockets stay readable all the while, so sleeping on them would be spinning.
+            nap()
+        } else if idle && !self.timers.due(clock::now()) {
+            sleep()
+        } else {
+            Ok(())
+        };
         {
             let mut sleepers = self.sleepers.acquire();
             *sleepers -= 1;
@@ -324,6 +354,12 @@ fn list(dirty: &mut Vec<Arc<QpCell>>, cell: &Arc<QpCell>) {
     if !cell.listed.swap(true, Ordering::AcqRel) {
         dirty.push(Arc::clone(cell));
     }
+}
+
+/// A moment for another process to take what we have for it.
+fn nap() -> io::Result<()> {
+    poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 200_000 }))?;
+    Ok(())
 }
 
 /// Sleeps until one of at most two descriptors is readable. A signal ends it with EINTR.

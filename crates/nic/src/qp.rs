@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use adverb_engine::{
     AttrMask, DeviceLimits, Instant, PostError, PdId, Qp as Machine, QpAttr, QpCaps, QpConfig, QpNum, QpState,
@@ -86,6 +86,8 @@ pub(crate) struct State {
     /// Connected transports: where the peer is, once known.
     pub(crate) way: Option<Way>,
     pub(crate) meta: Option<Meta>,
+    /// When a packet was last given to a link.
+    pub(crate) last_sent: Instant,
     /// The peer's number, once known.
     pub(crate) remote_qpn: u32,
     /// Datagrams: the last destination, as most programs have few.
@@ -239,6 +241,7 @@ impl Qp {
                 destroyed: false,
                 way: None,
                 meta: None,
+                last_sent: Instant::ZERO,
                 remote_qpn: 0,
                 recent: None,
                 stuck: None,
@@ -313,6 +316,7 @@ impl Qp {
         }
         if mask.contains(AttrMask::STATE) && attr.state == QpState::Reset {
             (state.way, state.meta, state.recent, state.fails_at) = (None, None, None, None);
+            self.cell.forget_completions();
         }
         let peer = state.watched_peer(self.cell.transport, context.device());
         nic.pump_locked(&self.cell, &mut state, now);
@@ -397,7 +401,12 @@ impl Qp {
             let mut state = cell.state.acquire();
             state.destroyed = true;
             state.stuck = None;
+            cell.forget_completions();
         }
+        nic.keys
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .release_windows_of(QpNum(cell.number));
         nic.qps.remove(cell.number);
         // Answers that were already handed to a link, such as the last acknowledgement, go out.
         nic.flush(clock::now());
@@ -456,6 +465,12 @@ impl QpCell {
 
     pub(crate) fn view(&self) -> View<'_> {
         View { nic: self.context.nic(), qp: self }
+    }
+
+    fn forget_completions(&self) {
+        for cq in [&self.send_cq, &self.recv_cq].into_iter().flatten() {
+            cq.forget_qp(QpNum(self.number));
+        }
     }
 
     /// What follows an engine call: a queue pair whose completion found no room fails.

@@ -4,18 +4,22 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use adverb_engine::Av;
+use adverb_engine::{Av, Instant};
 use adverb_link::{Capabilities, Link, Path, Route, SendError, UdpLink, qpn};
 
 use crate::device::Device;
 use crate::error::NicError;
+use crate::flow::Flow;
 use crate::nic::Nic;
+use crate::sync::LockExt;
 
 /// A destination together with the link that reaches it.
 #[derive(Clone)]
 pub(crate) struct Way {
     pub(crate) route: Route,
     udp: Option<Arc<UdpLink>>,
+    /// Over UDP to a process of this host: how much of what we sent it has taken in.
+    flow: Option<Arc<Flow>>,
 }
 
 impl Nic {
@@ -27,26 +31,28 @@ impl Nic {
         if av.dgid.is_multicast() {
             return Err(NicError::Unsupported("multicast"));
         }
-        if device.owns(av.dgid.to_ip()) {
-            let slot = qpn::slot_of(remote);
+        let slot = qpn::slot_of(remote);
+        let here = device.owns(av.dgid.to_ip());
+        if here {
             // Inside a process the loopback link *is* the shared memory link: there is no ring
             // from a process to itself.
             if slot == self.qps.slot() && (links.loopback || links.shm) {
-                return Ok(Way { route: Route::Loopback, udp: None });
+                return Ok(Way { route: Route::Loopback, udp: None, flow: None });
             }
             if links.shm
                 && let Some(route) = self.shm.route(slot)
             {
-                return Ok(Way { route: Route::Shm(route), udp: None });
+                return Ok(Way { route: Route::Shm(route), udp: None, flow: None });
             }
         }
         if !links.udp {
             return Err(unreachable("ADVERB_LINKS leaves no link that could reach it".to_owned()));
         }
+        let flow = if here { self.flow_to(slot) } else { None };
         let link = self.open_udp(device)?;
         let path = path_of(av);
         match link.route(&path, device.gids()) {
-            Some(route) => Ok(Way { route: Route::Udp(route), udp: Some(link) }),
+            Some(route) => Ok(Way { route: Route::Udp(route), udp: Some(link), flow }),
             None => Err(unreachable("no address of the device can reach it over UDP".to_owned())),
         }
     }
@@ -71,12 +77,28 @@ impl Nic {
         way: &Way,
         meta: &adverb_link::Meta,
         packet: &[u8],
+        now: Instant,
     ) -> Result<(), SendError> {
+        if way.flow.as_ref().is_some_and(|flow| !flow.admits(now)) {
+            return Err(SendError::Full);
+        }
         self.link(way).send(&way.route, meta, packet)
     }
 
+    /// All queue pairs that talk to one process of this host over UDP share its pace.
+    fn flow_to(&self, slot: u16) -> Option<Arc<Flow>> {
+        let peer = self.shm.route(slot)?;
+        let mut flows = self.flows.acquire();
+        if let Some(flow) = flows.get(&slot).filter(|f| !f.is_dead()) {
+            return Some(Arc::clone(flow));
+        }
+        let flow = Arc::new(Flow::new(peer, self.qps.slot(), crate::clock::now()));
+        flows.insert(slot, Arc::clone(&flow));
+        Some(flow)
+    }
+
     /// Ends a batch on every link.
-    pub(crate) fn flush(&self, now: adverb_engine::Instant) {
+    pub(crate) fn flush(&self, now: Instant) {
         self.shm.flush(now.as_nanos());
         if self.udp_open.load(Ordering::Acquire) {
             self.each_udp(|link| link.flush(now.as_nanos()));
@@ -90,6 +112,20 @@ impl Nic {
         }
     }
 
+    /// Whether the peer is a living process of this host that has not looked since `sent`. What we
+    /// sent it then waits for it and is not lost, however long that takes: the machine is busy, or
+    /// somebody holds the process in a debugger. A card would have answered in its stead.
+    pub(crate) fn has_not_looked(&self, way: &Way, sent: Instant, now: Instant) -> bool {
+        let peer = match (&way.route, &way.flow) {
+            (Route::Shm(peer), _) => peer,
+            (_, Some(flow)) => &flow.peer,
+            _ => return false,
+        };
+        let looked = peer.last_drive_ns();
+        let silent_for = now.as_nanos().saturating_sub(looked);
+        looked <= sent.as_nanos() && silent_for < MOST_FORGIVEN_NS && self.shm.probe(peer.slot())
+    }
+
     fn link<'a>(&'a self, way: &'a Way) -> &'a dyn Link {
         match (&way.route, &way.udp) {
             (Route::Udp(_), Some(link)) => link.as_ref(),
@@ -98,6 +134,9 @@ impl Nic {
         }
     }
 }
+
+/// A peer that has not looked for this long is treated like one that is gone.
+const MOST_FORGIVEN_NS: u64 = 30_000_000_000;
 
 pub(crate) fn path_of(av: &Av) -> Path {
     Path {

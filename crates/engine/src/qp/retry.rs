@@ -225,6 +225,14 @@ impl Qp {
         self.sq.cursor = self.sq.tail;
     }
 
+    /// The acknowledgement that is overdue cannot have been lost: the peer has not looked yet. Waits as long again,
+    /// which costs no retry. A wait for receive buffers (RNR) goes on as it was.
+    pub fn defer_timeout(&mut self, now: Instant) {
+        if self.requester.ack_deadline.is_some_and(|t| now >= t) {
+            self.requester.ack_deadline = ack_deadline(now, &self.attr);
+        }
+    }
+
     /// A deadline may have passed.
     pub fn handle_timeout(&mut self, now: Instant, host: &mut dyn Host) {
         if self.requester.rnr_until.is_some_and(|t| now >= t) {

@@ -53,6 +53,18 @@ impl ShmRoute {
         self.peer.slot
     }
 
+    /// When the peer last looked into its rings and sockets (CLOCK_MONOTONIC in nanoseconds).
+    #[must_use]
+    pub fn last_drive_ns(&self) -> u64 {
+        self.peer.last_drive_ns()
+    }
+
+    /// How many packets of the process at `slot` this peer has taken in through a socket.
+    #[must_use]
+    pub fn arrivals(&self, slot: u16) -> u64 {
+        self.peer.arrivals(slot)
+    }
+
     /// Whether sends are answered with `Unreachable`.
     #[must_use]
     pub fn is_dead(&self) -> bool {

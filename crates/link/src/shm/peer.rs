@@ -144,6 +144,14 @@ impl Peer {
         }
     }
 
+    pub(super) fn last_drive_ns(&self) -> u64 {
+        self.page.last_drive_ns()
+    }
+
+    pub(super) fn arrivals(&self, slot: u16) -> u64 {
+        self.page.arrivals(slot)
+    }
+
     /// From now on every send is answered with `Unreachable`.
     pub(super) fn forget(&self) {
         self.dead.store(true, Ordering::Release);

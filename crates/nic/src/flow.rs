@@ -1,0 +1,73 @@
+//! Pacing of UDP traffic that stays on this host.
+//!
+//! A socket buffer that overflows loses packets without a word: RC goes back and overflows it
+//! again, UC and UD never recover. Between hosts that is the network's nature. On one host the
+//! receiver can tell how far it is, in the page that its peers map, so the sender waits for it.
+//! Only forced UDP traffic needs this: by default the processes of a host use shared memory.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use adverb_engine::Instant;
+use adverb_link::shm::ShmRoute;
+
+/// Packets that may be under way from one process to another.
+const WINDOW: u64 = 128;
+
+/// Without any arrival for this long, what is under way counts as lost.
+const PATIENCE_NS: u64 = 5_000_000;
+
+/// How soon a sender that had to wait tries again, if nothing wakes it before.
+pub(crate) const RETRY_NS: u64 = 200_000;
+
+/// The traffic from this process to one peer.
+pub(crate) struct Flow {
+    pub(crate) peer: ShmRoute,
+    own_slot: u16,
+    /// The peer's count when `sent` was zero.
+    sent_at_zero: AtomicU64,
+    sent: AtomicU64,
+    /// The arrivals last seen, and when they were first seen at that.
+    seen: AtomicU64,
+    seen_since: AtomicU64,
+}
+
+impl Flow {
+    pub(crate) fn new(peer: ShmRoute, own_slot: u16, now: Instant) -> Self {
+        let arrived = peer.arrivals(own_slot);
+        Self {
+            peer,
+            own_slot,
+            sent_at_zero: AtomicU64::new(arrived),
+            sent: AtomicU64::new(0),
+            seen: AtomicU64::new(arrived),
+            seen_since: AtomicU64::new(now.as_nanos()),
+        }
+    }
+
+    /// Whether the peer is gone; a later process in its slot is another peer.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.peer.is_dead()
+    }
+
+    /// Whether one more packet may go. Counts are advisory, so that threads racing here exceed
+    /// the window by a packet each does no harm.
+    pub(crate) fn admits(&self, now: Instant) -> bool {
+        let arrived = self.peer.arrivals(self.own_slot);
+        let base = self.sent_at_zero.load(Ordering::Relaxed);
+        let sent = self.sent.load(Ordering::Relaxed);
+        if sent.saturating_sub(arrived.saturating_sub(base)) < WINDOW {
+            self.sent.store(sent + 1, Ordering::Relaxed);
+            return true;
+        }
+        let now = now.as_nanos();
+        if self.seen.swap(arrived, Ordering::Relaxed) != arrived {
+            self.seen_since.store(now, Ordering::Relaxed);
+        } else if now.saturating_sub(self.seen_since.load(Ordering::Relaxed)) > PATIENCE_NS {
+            self.sent_at_zero.store(arrived, Ordering::Relaxed);
+            self.sent.store(1, Ordering::Relaxed);
+            self.seen_since.store(now, Ordering::Relaxed);
+            return true;
+        }
+        false
+    }
+}

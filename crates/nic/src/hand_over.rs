@@ -1,0 +1,92 @@
+//! Packets that came to our socket and belong to another process of this user.
+//!
+//! The processes of a user share the RoCE port, and the kernel gives a datagram to any of them.
+//! The number of a queue pair names its process, and its ring takes the packet there. When the
+//! ring is full the packet waits here and the rest waits in the socket.
+
+use std::collections::HashMap;
+
+use adverb_engine::Instant;
+use adverb_link::shm::ShmRoute;
+use adverb_link::{Link, Meta, Route, SendError, qpn};
+
+use crate::nic::Nic;
+use crate::sync::LockExt;
+
+#[derive(Default)]
+pub(crate) struct HandOver {
+    /// Finding a process costs system calls, so each is found once.
+    routes: HashMap<u16, ShmRoute>,
+    waiting: Vec<Packet>,
+    since: Instant,
+}
+
+struct Packet {
+    to: Route,
+    meta: Meta,
+    bytes: Vec<u8>,
+}
+
+/// A process that takes nothing for this long loses its packets, so that the others get theirs.
+const PATIENCE_NS: u64 = 100_000_000;
+
+impl Nic {
+    /// Hands a packet to the process that owns queue pair `number`. False if nobody does.
+    pub(crate) fn hand_over(&self, number: u32, meta: &Meta, bytes: &[u8], now: Instant) -> bool {
+        let slot = qpn::slot_of(number);
+        if slot == 0 || slot == self.qps.slot() {
+            return false;
+        }
+        let mut held = self.handing_over.acquire();
+        let to = match held.routes.get(&slot).filter(|r| !r.is_dead()) {
+            Some(route) => Route::Shm(route.clone()),
+            None => {
+                let Some(route) = self.shm.route(slot) else { return false };
+                held.routes.insert(slot, route.clone());
+                Route::Shm(route)
+            }
+        };
+        // Behind what waits already, or packets would overtake each other.
+        let sent = if held.waiting.is_empty() {
+            self.shm.send(&to, meta, bytes)
+        } else {
+            Err(SendError::Full)
+        };
+        if sent == Err(SendError::Full) {
+            if held.waiting.is_empty() {
+                held.since = now;
+            }
+            held.waiting.push(Packet { to, meta: *meta, bytes: bytes.to_vec() });
+            return true;
+        }
+        sent.is_ok()
+    }
+
+    /// Tries again what waits. True when nothing waits any more.
+    pub(crate) fn finish_hand_over(&self, now: Instant) -> bool {
+        let mut held = self.handing_over.acquire();
+        if held.waiting.is_empty() {
+            return true;
+        }
+        if now.saturating_since(held.since).as_nanos() as u64 > PATIENCE_NS {
+            held.waiting.clear();
+            return true;
+        }
+        let sent = held
+            .waiting
+            .iter()
+            .take_while(|p| self.shm.send(&p.to, &p.meta, &p.bytes) != Err(SendError::Full))
+            .count();
+        held.waiting.drain(..sent);
+        if sent > 0 {
+            held.since = now;
+            self.shm.flush(now.as_nanos());
+        }
+        held.waiting.is_empty()
+    }
+
+    /// Whether something waits for another process to make room.
+    pub(crate) fn hands_over(&self) -> bool {
+        !self.handing_over.acquire().waiting.is_empty()
+    }
+}
