@@ -75,10 +75,13 @@ fn of_process(pid: u32, text: &mut String) {
     // gdb itself may hang on a process in a bad state, hence the timeout around it.
     let output = Command::new("timeout")
         .args(["30", "gdb", "-nx", "-batch", "-p", &pid.to_string()])
-        .args(["-ex", "set pagination off", "-ex", "thread apply all bt 24"])
+        .args(["-ex", "set pagination off", "-ex", "thread apply all bt 20"])
         .output();
     if let Ok(output) = output {
-        let wanted = |line: &&str| line.starts_with('#') || line.starts_with("Thread ");
+        // The frames of the standard library and of system-call wrappers say nothing that ours do not.
+        let ours = |line: &str| !line.contains("/rustc/") && !line.contains("/rustix-");
+        let wanted =
+            |line: &&str| (line.starts_with('#') && ours(line)) || line.starts_with("Thread ");
         for line in String::from_utf8_lossy(&output.stdout)
             .lines()
             .filter(wanted)

@@ -68,7 +68,7 @@ const PINGPONGS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Whether a perftest program has `-e`. ib_write_lat polls memory, so it has no completion to sleep for.
+/// Whether a perftest program has `-e`; those that write refuse it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waits {
     Polling,
@@ -78,7 +78,8 @@ enum Waits {
 /// Arguments, and how many lines of results they give.
 type Variants = &'static [(&'static str, usize)];
 
-/// perftest. `-a` walks the sizes 2 to 2^23, on UD up to the MTU.
+/// perftest. `-a` walks the sizes 2 to 2^23. For each size perftest measures the CPU's clock for a good part of a
+/// second, so only some programs do that, and polling only; all do 1 MiB.
 ///
 /// UC and UD have no flow control: whoever sends more messages than the other side has receives posted loses the rest,
 /// on every device. So those rows send fewer messages than the receive queue of 512 holds.
@@ -122,11 +123,10 @@ const PERFTEST: &[(&str, Waits, Variants)] = &[
     ),
     (
         "ib_write_bw",
-        Waits::Both,
+        Waits::Polling,
         &[
             ("-n 1000", 1),
             ("-s 1048576 -n 100", 1),
-            ("-a -n 50", 23),
             ("-q 4 -n 500", 1),
             ("-b -n 500", 1),
             ("-c UC -s 4096 -n 400", 1),
@@ -135,11 +135,7 @@ const PERFTEST: &[(&str, Waits, Variants)] = &[
     (
         "ib_read_lat",
         Waits::Both,
-        &[
-            ("-s 8 -n 1000", 1),
-            ("-s 1048576 -n 50", 1),
-            ("-a -n 50", 23),
-        ],
+        &[("-s 8 -n 1000", 1), ("-s 1048576 -n 50", 1)],
     ),
     (
         "ib_read_bw",
@@ -176,7 +172,6 @@ const PERFTEST: &[(&str, Waits, Variants)] = &[
 const SLEEPERS: &[(&str, &str)] = &[
     ("ib_send_lat", "-s 8 -n 1000"),
     ("ib_send_bw", "-n 300"),
-    ("ib_write_bw", "-n 300"),
     ("ib_read_lat", "-s 8 -n 1000"),
     ("ib_read_bw", "-n 300"),
     ("ib_atomic_lat", "-A FETCH_AND_ADD -n 1000"),
@@ -198,15 +193,18 @@ pub(crate) fn rows() -> Vec<Row> {
     ];
     for (program, variants) in PINGPONGS {
         for variant in *variants {
-            for sleep in ["", "-e"] {
-                rows.push(pingpong(program, &format!("{variant} {sleep}")));
+            rows.push(pingpong(program, variant));
+            // With -t the program takes an empty queue after an event for an error. But an event for a completion that
+            // it has polled already together with an earlier one is legal, and common in a ping-pong.
+            if !variant.contains("-t") {
+                rows.push(pingpong(program, &format!("{variant} -e")));
             }
         }
     }
     for (program, waits, variants) in PERFTEST {
         for (variant, results) in *variants {
             rows.push(perftest(program, variant, *results));
-            if *waits == Waits::Both {
+            if *waits == Waits::Both && !variant.contains("-a ") {
                 rows.push(perftest(program, &format!("{variant} -e"), *results));
             }
         }

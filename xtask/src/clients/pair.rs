@@ -160,8 +160,8 @@ fn run_pair(
         None => Outcome::Passed,
         Some(why) => Outcome::Failed(format!(
             "{why}\n-- server said:\n{}\n-- client said:\n{}",
-            tail(&server_says, 25),
-            tail(&client_says, 25)
+            essence(&server_says),
+            essence(&client_says)
         )),
     })
 }
@@ -172,12 +172,21 @@ fn report_hang(server: &mut Job, client: &mut Job) -> Result<String> {
         match job.poll()? {
             Some(status) => text.push_str(&format!(
                 "\n-- {name}: {status}\n{}",
-                tail(&job.output(), 25)
+                essence(&job.output())
             )),
             None => text.push_str(&format!("\n-- {name} hangs:\n{}", hang_report(job))),
         }
     }
     Ok(text)
+}
+
+/// The end of an output, without the addresses that the programs list for each queue pair.
+fn essence(text: &str) -> String {
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.contains(" address: ") && !line.contains(" GID: "))
+        .collect();
+    tail(&lines.join("\n"), 40)
 }
 
 /// What is wrong with the output of two programs that both said they succeeded.
