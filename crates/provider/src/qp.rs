@@ -399,6 +399,18 @@ fn attributes(from: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttr, Error> {
     Ok(attr)
 }
 
+/// Attributes of the half that an XRC queue pair does not have. Programs that treat XRC like RC give them, and Linux
+/// overlooks them.
+const fn other_half(kind: ibv_qp_type) -> AttrMask {
+    match kind {
+        IBV_QPT_XRC_SEND => AttrMask::MAX_DEST_RD_ATOMIC.union(AttrMask::MIN_RNR_TIMER),
+        IBV_QPT_XRC_RECV => AttrMask::MAX_QP_RD_ATOMIC
+            .union(AttrMask::RETRY_CNT)
+            .union(AttrMask::RNR_RETRY),
+        _ => AttrMask::empty(),
+    }
+}
+
 /// `ibv_modify_qp(3)`: all of it, or nothing and an error.
 ///
 /// # Safety
@@ -417,6 +429,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
             what: "attr_mask",
             bits: u64::from(mask as u32 & !AttrMask::all().bits()),
         })?;
+        let mask = mask.difference(other_half(qp.init.transport));
         // SAFETY: not NULL, so the caller says that it can be read.
         let attr = attributes(unsafe { &*attr }, mask)?;
         qp.nic.modify(&attr, mask)?;
