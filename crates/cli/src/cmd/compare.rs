@@ -124,6 +124,10 @@ fn cell(shape: &Shape, model: Model, outcomes: &[(Outcome, Outcome)]) -> Cell {
         p99_ns: over(&|client, _| client.latency.p99_ns),
         p999_ns: over(&|client, _| client.latency.p999_ns),
         mean_ns: over(&|client, _| client.latency.mean_ns),
+        max_ns: outcomes
+            .iter()
+            .map(|(client, _)| client.latency.max_ns)
+            .fold(0.0, f64::max),
         added_mean_ns: 0.0,
         cpu_percent: over(&|_, server| 100.0 * share(server.cpu_ns, server.wall_ns)),
         pair_cpu_percent: over(&|client, server| {

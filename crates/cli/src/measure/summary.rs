@@ -28,6 +28,7 @@ impl Latencies {
             p99_ns: at(0.99),
             p999_ns: at(0.999),
             mean_ns: self.0.mean(),
+            max_ns: self.0.max() as f64,
         }
     }
 }
@@ -40,6 +41,7 @@ pub(crate) struct Summary {
     pub(crate) p99_ns: f64,
     pub(crate) p999_ns: f64,
     pub(crate) mean_ns: f64,
+    pub(crate) max_ns: f64,
 }
 
 impl Summary {
@@ -52,6 +54,7 @@ impl Summary {
             p99_ns: self.p99_ns / 2.0,
             p999_ns: self.p999_ns / 2.0,
             mean_ns: self.mean_ns / 2.0,
+            max_ns: self.max_ns / 2.0,
         }
     }
 }

@@ -99,6 +99,7 @@ mod tests {
             p99_ns: mean_us * 1e3,
             p999_ns: mean_us * 1e3,
             mean_ns: mean_us * 1e3,
+            max_ns: 4.0,
             added_mean_ns: 0.0,
             cpu_percent,
             pair_cpu_percent: cpu_percent,

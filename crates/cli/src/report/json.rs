@@ -36,6 +36,7 @@ mod tests {
             p99_ns: 2.0,
             p999_ns: 3.0,
             mean_ns: 1.5,
+            max_ns: 4.0,
             added_mean_ns: 0.0,
             cpu_percent: 100.0,
             pair_cpu_percent: 200.0,

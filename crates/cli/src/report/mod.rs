@@ -31,6 +31,8 @@ pub(crate) struct Cell {
     pub(crate) p99_ns: f64,
     pub(crate) p999_ns: f64,
     pub(crate) mean_ns: f64,
+    /// The longest of all rounds.
+    pub(crate) max_ns: f64,
     /// Mean against that of `busy` under the same shape.
     pub(crate) added_mean_ns: f64,
     /// The waiting process, the server, in percent of one core.
