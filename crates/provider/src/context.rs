@@ -5,7 +5,6 @@
 //! answer with EOPNOTSUPP. Programs built against an older header look less far to the front.
 
 use std::ffi::{c_int, c_void};
-use std::fs::File;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -16,12 +15,15 @@ use adverb_abi::types::{
 
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, context_pointer, find, find_context};
-use crate::{cq, cq_ex, device, misc, pd, post, qp, query, srq, xrc};
+use crate::shared::Family;
+use crate::{cq, cq_ex, device, dm, misc, mr, mw, pd, post, qp, query, srq, xrc};
 
 /// An open device.
 pub(crate) struct Context {
     pub(crate) nic: Arc<adverb_nic::Context>,
-    /// Stands in for the file of the kernel's verbs device: some programs check or pass it on, none can use it.
+    /// The contexts that share their objects with this one.
+    pub(crate) family: Arc<Family>,
+    /// Stands in for the file of the kernel's verbs device: programs pass it on, and import what is behind it.
     _command: OwnedFd,
 }
 
@@ -36,6 +38,9 @@ fn operations() -> ibv_context_ops {
     ibv_context_ops {
         poll_cq: Some(cq::poll_cq),
         req_notify_cq: Some(cq::req_notify_cq),
+        alloc_mw: Some(mw::alloc_mw),
+        bind_mw: Some(mw::bind_mw),
+        dealloc_mw: Some(mw::dealloc_mw),
         post_srq_recv: Some(post::post_srq_recv),
         post_send: Some(post::post_send),
         post_recv: Some(post::post_recv),
@@ -47,6 +52,11 @@ fn operations() -> ibv_context_ops {
 fn table(context: ibv_context) -> verbs_context {
     verbs_context {
         query_port: Some(query::query_port),
+        advise_mr: Some(mr::advise_mr),
+        alloc_null_mr: Some(mr::alloc_null_mr),
+        reg_dm_mr: Some(dm::reg_dm_mr),
+        alloc_dm: Some(dm::alloc_dm),
+        free_dm: Some(dm::free_dm),
         query_device_ex: Some(query::query_device_ex),
         query_rt_values: Some(misc::query_rt_values),
         create_cq_ex: Some(cq_ex::create_cq_ex),
@@ -74,25 +84,33 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
         // SAFETY: as our caller promises.
         let device = unsafe { find::<device::Device>(device) }?;
         let nic = adverb_nic::Context::open(&device.nic)?;
-        let command = OwnedFd::from(File::open("/dev/null")?);
-        let public = ibv_context {
-            device: device.public(),
-            ops: operations(),
-            cmd_fd: command.as_raw_fd(),
-            async_fd: nic.async_fd(),
-            num_comp_vectors: device.nic.limits().comp_vectors as c_int,
-            abi_compat: std::ptr::without_provenance_mut::<c_void>(VERBS_ABI_IS_EXTENDED),
-            ..ibv_context::zeroed()
-        };
-        Ok(context_pointer(Object::create(
-            table(public),
-            Context {
-                nic,
-                _command: command,
-            },
-        )))
+        let (family, command) = Family::found(device)?;
+        Ok(publish(nic, family, command))
     };
     errno::pointer("ibv_open_device", open())
+}
+
+/// Lays a context out for C.
+pub(crate) fn publish(
+    nic: Arc<adverb_nic::Context>,
+    family: Arc<Family>,
+    command: OwnedFd,
+) -> *mut ibv_context {
+    let public = ibv_context {
+        device: family.device.public(),
+        ops: operations(),
+        cmd_fd: command.as_raw_fd(),
+        async_fd: nic.async_fd(),
+        num_comp_vectors: family.device.nic.limits().comp_vectors as c_int,
+        abi_compat: std::ptr::without_provenance_mut::<c_void>(VERBS_ABI_IS_EXTENDED),
+        ..ibv_context::zeroed()
+    };
+    let own = Context {
+        nic,
+        family,
+        _command: command,
+    };
+    context_pointer(Object::create(table(public), own))
 }
 
 /// `ibv_close_device(3)`. What was made in the context is not freed with it.

@@ -34,6 +34,10 @@ pub(crate) enum Error {
     Unsupported(&'static str),
     #[error("{what} is still used by {users} other objects")]
     Busy { what: &'static str, users: usize },
+    #[error("{what} number {handle} does not exist")]
+    NoSuch { what: &'static str, handle: u32 },
+    #[error("{0}")]
+    Forbidden(&'static str),
     #[error("entry {0} of the GID table is empty")]
     EmptyGid(u32),
     #[error(transparent)]
@@ -55,6 +59,8 @@ impl Error {
             | Self::Argument(_) => libc::EINVAL,
             Self::Unsupported(_) => libc::EOPNOTSUPP,
             Self::Busy { .. } => libc::EBUSY,
+            Self::NoSuch { .. } => libc::ENOENT,
+            Self::Forbidden(_) => libc::EPERM,
             Self::EmptyGid(_) => libc::ENODATA,
             Self::Nic(error) => errno_of_nic(error),
             Self::Post(PostError::QueueFull { .. }) => libc::ENOMEM,

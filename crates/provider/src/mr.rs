@@ -5,15 +5,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use adverb_abi::types::*;
 use adverb_engine::Access;
+use adverb_nic::Advice;
 
 use crate::errno::{self, Error};
-use crate::handle::{Kind, Object, find};
+use crate::handle::{Kind, Object, find, not_null};
 use crate::pd::{Pd, Share};
+use crate::post;
+use crate::shared::Family;
 
 /// A memory region.
 pub(crate) struct Mr {
-    nic: Arc<adverb_nic::Mr>,
+    pub(crate) nic: Arc<adverb_nic::Mr>,
     pd: Mutex<Arc<Share>>,
+    family: Arc<Family>,
+    handle: u32,
 }
 
 impl Kind for Mr {
@@ -22,13 +27,8 @@ impl Kind for Mr {
     const MARK: u64 = 0xad3e_0000_0000_0001;
 }
 
-/// Rights that need a device that is not this one.
-const NOT_OFFERED: Access = Access::ON_DEMAND
-    .union(Access::FLUSH_GLOBAL)
-    .union(Access::FLUSH_PERSISTENT);
-
 /// Checks what is asked for. Bits of the optional range that nobody knows are hints, and dropped.
-fn access(bits: c_uint) -> Result<Access, Error> {
+pub(crate) fn access(bits: c_uint) -> Result<Access, Error> {
     let asked = bits & !IBV_ACCESS_OPTIONAL_RANGE | bits & Access::RELAXED_ORDERING.bits();
     let access = Access::from_bits(asked).ok_or_else(|| Error::Bits {
         what: "access",
@@ -41,8 +41,9 @@ fn access(bits: c_uint) -> Result<Access, Error> {
             "remote write and atomic access also need local write access",
         ));
     }
-    if access.intersects(NOT_OFFERED) {
-        return Err(Error::Unsupported("on-demand or flush access"));
+    // What is in memory here is gone with the power.
+    if access.contains(Access::FLUSH_PERSISTENT) {
+        return Err(Error::Unsupported("flushing to persistence"));
     }
     Ok(access)
 }
@@ -62,27 +63,46 @@ unsafe fn register(
     if length == 0 {
         return Err(Error::Argument("the region has no bytes"));
     }
-    let share = domain.share();
-    // SAFETY: the domain is alive, and its context pointer is never written to.
-    let context = unsafe { (*domain.public()).context };
-    let nic = share.nic.reg_mr(addr as u64, length as u64, iova, access)?;
+    let nic = domain
+        .share()
+        .nic
+        .reg_mr(addr as u64, length as u64, iova, access)?;
+    // SAFETY: as our caller promises.
+    unsafe { publish(pd, addr, length, nic, None) }
+}
+
+/// Lays a region out for C, with its number in its family or a new one.
+///
+/// # Safety
+/// `pd` is a domain.
+pub(crate) unsafe fn publish(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    nic: Arc<adverb_nic::Mr>,
+    handle: Option<u32>,
+) -> Result<*mut ibv_mr, Error> {
+    // SAFETY: as our caller promises.
+    let domain = unsafe { find::<Pd>(pd) }?;
+    let family = Arc::clone(domain.family());
+    let handle = handle.unwrap_or_else(|| family.mrs.put(&nic));
     let public = ibv_mr {
-        context,
+        // SAFETY: the domain is alive, and its context pointer is never written to.
+        context: unsafe { (*domain.public()).context },
         pd,
         addr,
         length,
-        handle: 0,
+        handle,
         lkey: nic.lkey(),
         rkey: nic.rkey(),
     };
-    Ok(Object::create(
-        public,
-        Mr {
-            nic,
-            pd: Mutex::new(share),
-        },
-    )
-    .public())
+    let own = Mr {
+        nic,
+        pd: Mutex::new(domain.share()),
+        family,
+        handle,
+    };
+    Ok(Object::create(public, own).public())
 }
 
 /// The address that keys use for the first byte, when the program names none.
@@ -163,7 +183,64 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
     )
 }
 
-/// `ibv_dereg_mr(3)`. When it returns, nothing touches the memory any more.
+/// `ibv_alloc_null_mr(3)`: writes through its key vanish, reads give zeros.
+///
+/// # Safety
+/// `pd` is NULL or a domain.
+pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
+    let alloc = || -> Result<*mut ibv_mr, Error> {
+        // SAFETY: as our caller promises.
+        let nic = unsafe { find::<Pd>(pd) }?.share().nic.alloc_null_mr()?;
+        // SAFETY: as our caller promises.
+        let mr = unsafe { publish(pd, std::ptr::null_mut(), 0, nic, None) }?;
+        // SAFETY: just made. No peer can use it, so there is no key to give away.
+        unsafe { (*mr).rkey = 0 };
+        Ok(mr)
+    };
+    errno::pointer("ibv_alloc_null_mr", alloc())
+}
+
+/// `ibv_advise_mr(3)`, behind the context's table: acts on pages of on-demand regions.
+///
+/// # Safety
+/// `pd` is NULL or a domain, `list` NULL or good for reading `count` entries.
+pub(crate) unsafe extern "C" fn advise_mr(
+    pd: *mut ibv_pd,
+    advice: ibv_advise_mr_advice,
+    flags: u32,
+    list: *mut ibv_sge,
+    count: u32,
+) -> c_int {
+    let advise = || -> Result<(), Error> {
+        // SAFETY: as our caller promises.
+        let domain = unsafe { find::<Pd>(pd) }?;
+        let advice = match advice {
+            IBV_ADVISE_MR_ADVICE_PREFETCH => Advice::Prefetch,
+            IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => Advice::PrefetchWrite,
+            IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => Advice::PrefetchNoFault,
+            _ => return Err(Error::Unsupported("the advice")),
+        };
+        if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 {
+            return Err(Error::Bits {
+                what: "flags",
+                bits: u64::from(flags & !IBV_ADVISE_MR_FLAG_FLUSH),
+            });
+        }
+        if count == 0 {
+            return Err(Error::Argument("the list of ranges is empty"));
+        }
+        not_null(list, "list of ranges")?;
+        let ranges: Vec<_> = (0..count as usize)
+            // SAFETY: the caller says that there are `count` entries.
+            .map(|index| post::sge(unsafe { &*list.add(index) }))
+            .collect();
+        let wait = flags & IBV_ADVISE_MR_FLAG_FLUSH != 0;
+        Ok(domain.share().nic.advise(advice, wait, &ranges)?)
+    };
+    errno::status("ibv_advise_mr", advise())
+}
+
+/// `ibv_dereg_mr(3)`. EBUSY while a memory window is bound to the region. When it returns, nothing touches the memory any more.
 ///
 /// # Safety
 /// `mr` is NULL or a region.
@@ -172,6 +249,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         // SAFETY: as our caller promises.
         let mr = unsafe { find::<Mr>(mr) }?;
         mr.nic.dereg()?;
+        mr.family.mrs.remove(mr.handle);
         // SAFETY: the region is gone, so there is nothing more to ask it.
         unsafe { mr.free() };
         Ok(())
@@ -288,7 +366,7 @@ mod tests {
             Err(libc::EINVAL)
         );
         assert_eq!(
-            access(IBV_ACCESS_ON_DEMAND).map_err(|e| e.errno()),
+            access(IBV_ACCESS_FLUSH_PERSISTENT).map_err(|e| e.errno()),
             Err(libc::EOPNOTSUPP)
         );
     }

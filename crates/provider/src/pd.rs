@@ -11,10 +11,13 @@ use adverb_abi::types::*;
 
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, find, find_context, find_if_any, not_null};
+use crate::shared::Family;
 
 /// A protection domain, or a parent domain.
 pub(crate) struct Pd {
     share: Arc<Share>,
+    family: Arc<Family>,
+    handle: u32,
 }
 
 /// What a domain is to the objects made in it: as long as one holds a share, the domain is busy.
@@ -33,6 +36,10 @@ impl Kind for Pd {
 }
 
 impl Pd {
+    pub(crate) fn family(&self) -> &Arc<Family> {
+        &self.family
+    }
+
     /// A share for an object that is made in the domain.
     pub(crate) fn share(&self) -> Arc<Share> {
         Arc::clone(&self.share)
@@ -58,14 +65,39 @@ fn unused<T>(shared: &Arc<T>, what: &'static str) -> Result<(), Error> {
     }
 }
 
-fn create(context: *mut ibv_context, share: Share) -> *mut ibv_pd {
-    Object::create(
-        ibv_pd { context, handle: 0 },
-        Pd {
-            share: Arc::new(share),
-        },
-    )
-    .public()
+fn create(context: *mut ibv_context, family: &Arc<Family>, share: Share) -> *mut ibv_pd {
+    let share = Arc::new(share);
+    let handle = family.pds.put(&share);
+    publish(context, family, handle, share)
+}
+
+fn publish(
+    context: *mut ibv_context,
+    family: &Arc<Family>,
+    handle: u32,
+    share: Arc<Share>,
+) -> *mut ibv_pd {
+    let own = Pd {
+        share,
+        family: Arc::clone(family),
+        handle,
+    };
+    Object::create(ibv_pd { context, handle }, own).public()
+}
+
+/// A domain under another name, in a context of the same family.
+pub(crate) fn import(
+    context: *mut ibv_context,
+    family: &Arc<Family>,
+    handle: u32,
+    nic: Arc<adverb_nic::Pd>,
+) -> *mut ibv_pd {
+    let share = Share {
+        nic,
+        _base: None,
+        _thread: None,
+    };
+    publish(context, family, handle, Arc::new(share))
 }
 
 /// `ibv_alloc_pd(3)`.
@@ -75,9 +107,11 @@ fn create(context: *mut ibv_context, share: Share) -> *mut ibv_pd {
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     let alloc = || -> Result<*mut ibv_pd, Error> {
         // SAFETY: as our caller promises.
-        let nic = unsafe { find_context(context) }?.nic.alloc_pd()?;
+        let found = unsafe { find_context(context) }?;
+        let nic = found.nic.alloc_pd()?;
         Ok(create(
             context,
+            &found.family,
             Share {
                 nic,
                 _base: None,
@@ -100,6 +134,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         if pd.share._base.is_none() {
             pd.share.nic.dealloc()?;
         }
+        pd.family.pds.remove(pd.handle);
         // SAFETY: nothing refers to the domain any more.
         unsafe { pd.free() };
         Ok(())
@@ -167,7 +202,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
 ) -> *mut ibv_pd {
     let alloc = || -> Result<*mut ibv_pd, Error> {
         // SAFETY: as our caller promises.
-        unsafe { find_context(context) }?;
+        let found = unsafe { find_context(context) }?;
         not_null(attr, "attribute")?;
         // SAFETY: not NULL, so the caller says that it can be read.
         let attr = unsafe { *attr };
@@ -183,6 +218,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
         let nic = Arc::clone(&base.nic);
         Ok(create(
             context,
+            &found.family,
             Share {
                 nic,
                 _base: Some(base),

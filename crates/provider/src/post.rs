@@ -15,6 +15,7 @@ use adverb_engine::{
 use crate::ah::Ah;
 use crate::errno::{self, Error};
 use crate::handle::{Object, find};
+use crate::mw;
 use crate::qp::Qp;
 use crate::srq::Srq;
 
@@ -122,7 +123,10 @@ impl Inline {
 }
 
 /// What a request asks for.
-fn operation(wr: &ibv_send_wr) -> Result<SendOp, Error> {
+///
+/// # Safety
+/// The window of a bind is NULL or alive, and its region.
+unsafe fn operation(wr: &ibv_send_wr) -> Result<SendOp, Error> {
     // SAFETY: both members of the union are four plain bytes.
     let (imm, key) = unsafe {
         (
@@ -156,7 +160,15 @@ fn operation(wr: &ibv_send_wr) -> Result<SendOp, Error> {
             add: atomic.compare_add,
         },
         IBV_WR_LOCAL_INV => SendOp::LocalInv(key),
-        IBV_WR_BIND_MW | IBV_WR_TSO | IBV_WR_FLUSH | IBV_WR_ATOMIC_WRITE | IBV_WR_DRIVER1 => {
+        IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite { remote_addr, rkey },
+        IBV_WR_BIND_MW => {
+            // SAFETY: with this opcode, this member of the union counts; it is plain data.
+            let bind = unsafe { wr.extra.bind_mw };
+            // SAFETY: as our caller promises.
+            unsafe { mw::operation(bind.mw, bind.rkey, &bind.bind_info) }?
+        }
+        // A work request has no room for what a FLUSH is about; `ibv_wr_flush` has.
+        IBV_WR_TSO | IBV_WR_FLUSH | IBV_WR_DRIVER1 => {
             return Err(Error::Unsupported("the opcode"));
         }
         other => {
@@ -204,7 +216,8 @@ pub(crate) unsafe fn datagram(
 /// # Safety
 /// As the manual has it: what the request points to is alive.
 unsafe fn send_one(qp: &Object<Qp>, wr: &ibv_send_wr) -> Result<(), Error> {
-    let op = operation(wr)?;
+    // SAFETY: as our caller promises.
+    let op = unsafe { operation(wr) }?;
     let flags = send_flags(wr.send_flags)?;
     let ud = if qp.is_datagram {
         // SAFETY: on such a queue pair this member of the union counts; it is plain data.

@@ -11,11 +11,14 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use adverb_abi::types::*;
-use adverb_engine::{Key, PostError, QpCaps, SendData, SendFlags, SendOp, SendWr, Sge, UdAddress};
+use adverb_engine::{
+    FlushTarget, Key, PostError, QpCaps, SendData, SendFlags, SendOp, SendWr, Sge, UdAddress,
+};
 use adverb_wire::Transport;
 
 use crate::errno::{self, Error};
-use crate::handle::{Object, find};
+use crate::handle::{Object, find, not_null};
+use crate::mw;
 use crate::post;
 use crate::qp::Qp;
 
@@ -24,15 +27,18 @@ const WRITES: u64 = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_I
 const RC_ONLY: u64 = IBV_QP_EX_WITH_RDMA_READ
     | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
-    | IBV_QP_EX_WITH_SEND_WITH_INV;
+    | IBV_QP_EX_WITH_SEND_WITH_INV
+    | IBV_QP_EX_WITH_FLUSH
+    | IBV_QP_EX_WITH_ATOMIC_WRITE;
+const KEYS: u64 = IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
 
 /// Refuses operations that queue pairs of this kind do not have.
 pub(crate) fn check_operations(asked: u64, transport: Transport) -> Result<(), Error> {
     let offered = match transport {
-        Transport::Rc => SENDS | WRITES | RC_ONLY | IBV_QP_EX_WITH_LOCAL_INV,
-        Transport::Uc => SENDS | WRITES | IBV_QP_EX_WITH_LOCAL_INV,
+        Transport::Rc => SENDS | WRITES | RC_ONLY | KEYS,
+        Transport::Uc => SENDS | WRITES | KEYS,
         Transport::Ud => SENDS,
-        Transport::Xrc => SENDS | WRITES | RC_ONLY | IBV_QP_EX_WITH_LOCAL_INV,
+        Transport::Xrc => SENDS | WRITES | RC_ONLY | KEYS,
     };
     if asked & !offered == 0 {
         Ok(())
@@ -67,6 +73,9 @@ pub(crate) fn offer(qp: &mut ibv_qp_ex, operations: u64) {
         IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP: wr_atomic_cmp_swp,
         IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD: wr_atomic_fetch_add,
         IBV_QP_EX_WITH_LOCAL_INV: wr_local_inv,
+        IBV_QP_EX_WITH_BIND_MW: wr_bind_mw,
+        IBV_QP_EX_WITH_ATOMIC_WRITE: wr_atomic_write,
+        IBV_QP_EX_WITH_FLUSH: wr_flush,
     }
 }
 
@@ -148,6 +157,9 @@ impl List {
         }
         | SendOp::FetchAdd {
             remote_addr: addr, ..
+        }
+        | SendOp::AtomicWrite {
+            remote_addr: addr, ..
         } = op
             && !addr.is_multiple_of(8)
         {
@@ -164,6 +176,15 @@ impl List {
             ud: None,
             xrc_srqn: 0,
         });
+        Ok(())
+    }
+
+    /// The eight bytes of the open ATOMIC_WRITE, which need no room that was asked for at creation.
+    fn set_word(&mut self, word: [u8; 8]) -> Result<(), Error> {
+        let from = self.inline.len();
+        self.inline.extend_from_slice(&word);
+        let data = Data::Inline(from..self.inline.len());
+        self.last()?.data = data;
         Ok(())
     }
 
@@ -409,6 +430,93 @@ operations! {
     wr_atomic_fetch_add(rkey: u32, remote_addr: u64, add: u64) =
         SendOp::FetchAdd { remote_addr, rkey: Key(rkey), add };
     wr_local_inv(rkey: u32) = SendOp::LocalInv(Key(rkey));
+}
+
+unsafe extern "C" fn wr_bind_mw(
+    qp: *mut ibv_qp_ex,
+    mw: *mut ibv_mw,
+    rkey: u32,
+    info: *const ibv_mw_bind_info,
+) {
+    let make = || {
+        not_null(info, "bind information")?;
+        // SAFETY: not NULL, so the program says that it can be read; window and region are alive.
+        unsafe { mw::operation(mw, rkey, &*info) }
+    };
+    match make() {
+        // SAFETY: the function was reached through the queue pair.
+        Ok(op) => unsafe { begin("ibv_wr_bind_mw", qp, op) },
+        // SAFETY: likewise.
+        Err(error) => unsafe { set("ibv_wr_bind_mw", qp, |_| Err(error)) },
+    }
+}
+
+unsafe extern "C" fn wr_atomic_write(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    word: *const c_void,
+) {
+    let op = SendOp::AtomicWrite {
+        remote_addr,
+        rkey: Key(rkey),
+    };
+    // SAFETY: the function was reached through the queue pair; the program says that there are eight bytes.
+    unsafe {
+        begin("ibv_wr_atomic_write", qp, op);
+        set("ibv_wr_atomic_write", qp, |list| {
+            not_null(word, "eight bytes to write")?;
+            list.set_word(word.cast::<[u8; 8]>().read_unaligned())
+        });
+    }
+}
+
+unsafe extern "C" fn wr_flush(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    len: usize,
+    placement: u8,
+    level: u8,
+) {
+    let make = || {
+        let known = (IBV_FLUSH_GLOBAL | IBV_FLUSH_PERSISTENT) as u8;
+        if placement == 0 || placement & !known != 0 {
+            return Err(Error::Bits {
+                what: "placement type",
+                bits: u64::from(placement & !known),
+            });
+        }
+        let whole_region = match u32::from(level) {
+            IBV_FLUSH_RANGE => false,
+            IBV_FLUSH_MR => true,
+            other => {
+                return Err(Error::Value {
+                    what: "selectivity level",
+                    value: other.into(),
+                    limit: IBV_FLUSH_MR.into(),
+                });
+            }
+        };
+        let len = u32::try_from(len).map_err(|_| Error::Value {
+            what: "length",
+            value: len as u64,
+            limit: u32::MAX.into(),
+        })?;
+        Ok(SendOp::Flush(FlushTarget {
+            remote_addr,
+            len,
+            rkey: Key(rkey),
+            placement,
+            whole_region,
+        }))
+    };
+    match make() {
+        // SAFETY: the function was reached through the queue pair.
+        Ok(op) => unsafe { begin("ibv_wr_flush", qp, op) },
+        // SAFETY: likewise.
+        Err(error) => unsafe { set("ibv_wr_flush", qp, |_| Err(error)) },
+    }
 }
 
 unsafe extern "C" fn wr_set_ud_addr(

@@ -31,7 +31,24 @@ const CAPABILITIES: c_uint = IBV_DEVICE_BAD_PKEY_CNTR
     | IBV_DEVICE_RC_RNR_NAK_GEN
     | IBV_DEVICE_SRQ_RESIZE
     | IBV_DEVICE_XRC
+    | IBV_DEVICE_MEM_WINDOW
+    | IBV_DEVICE_MEM_WINDOW_TYPE_2B
     | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+
+/// Capabilities that only the wider set has a bit for: FLUSH to global visibility, and ATOMIC_WRITE.
+const CAPABILITIES_EX: u64 = 1 << 38 | 1 << 40;
+
+/// Every operation of a connection reaches memory through the same door, on demand or not. ATOMIC_WRITE does too, but
+/// its eight bytes are only sure to appear as one in memory that is known to be there.
+const ODP_RC: u32 = IBV_ODP_SUPPORT_SEND
+    | IBV_ODP_SUPPORT_RECV
+    | IBV_ODP_SUPPORT_WRITE
+    | IBV_ODP_SUPPORT_READ
+    | IBV_ODP_SUPPORT_ATOMIC
+    | IBV_ODP_SUPPORT_SRQ_RECV
+    | IBV_ODP_SUPPORT_FLUSH;
+const ODP_UC: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE;
+const ODP_UD: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
 
 /// A vendor number that is nobody's: the bit for local administration is set in it. Zero would pass for "unknown", and
 /// the number of a vendor would make programs expect that vendor's device.
@@ -71,6 +88,7 @@ fn device_attr(device: &adverb_nic::Device) -> ibv_device_attr {
     attr.max_cq = count(limits.max_cq);
     attr.max_cqe = count(limits.max_cqe);
     attr.max_mr = count(limits.max_mr);
+    attr.max_mw = count(limits.max_mw);
     attr.max_pd = count(limits.max_pd);
     attr.max_qp_rd_atom = c_int::from(limits.max_rd_atom);
     attr.max_res_rd_atom = attr.max_qp_rd_atom.saturating_mul(attr.max_qp);
@@ -81,6 +99,9 @@ fn device_attr(device: &adverb_nic::Device) -> ibv_device_attr {
     attr.max_srq = count(limits.max_srq);
     attr.max_srq_wr = count(limits.max_srq_wr);
     attr.max_srq_sge = count(limits.max_srq_sge);
+    attr.max_mcast_grp = count(limits.max_groups);
+    attr.max_mcast_qp_attach = count(limits.max_group_members);
+    attr.max_total_mcast_qp_attach = attr.max_mcast_grp.saturating_mul(attr.max_mcast_qp_attach);
     attr.max_pkeys = device.port().pkey_count as u16;
     attr.local_ca_ack_delay = CA_ACK_DELAY;
     attr.phys_port_cnt = PORT as u8;
@@ -138,7 +159,13 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         full.orig_attr = device_attr(context.nic.device());
         full.completion_timestamp_mask = u64::MAX;
         full.hca_core_clock = misc::CLOCK_KHZ;
-        full.device_cap_flags_ex = CAPABILITIES.into();
+        full.device_cap_flags_ex = u64::from(CAPABILITIES) | CAPABILITIES_EX;
+        full.odp_caps.general_caps = u64::from(IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT);
+        full.odp_caps.per_transport_caps.rc_odp_caps = ODP_RC;
+        full.odp_caps.per_transport_caps.uc_odp_caps = ODP_UC;
+        full.odp_caps.per_transport_caps.ud_odp_caps = ODP_UD;
+        full.xrc_odp_caps = ODP_RC;
+        full.max_dm_size = context.nic.device().limits().max_dm_size;
         full.phys_port_cnt_ex = PORT;
         // SAFETY: the caller says that `size` bytes can be written.
         unsafe { fill(attr, &full, size) };
