@@ -122,8 +122,12 @@ impl Qp {
             self.requester.rnr_until = None;
         }
         loop {
-            if self.sq.cursor == self.sq.started && !self.start_next(now, host) {
-                return None;
+            if self.sq.cursor == self.sq.started {
+                if !self.start_next(now, host) {
+                    return None;
+                }
+                // Local work may be done already, and then there is nothing at the cursor.
+                continue;
             }
             let at = self.sq.cursor;
             let wqe = *self.sq.at(at);

@@ -4,6 +4,7 @@ mod completion_queue;
 mod datagram;
 mod duplicates;
 mod flushing;
+mod found_by_simulation;
 mod harness;
 mod keys;
 mod large;
