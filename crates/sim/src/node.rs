@@ -1,0 +1,209 @@
+//! One NIC: what its queue pairs share (memory, completion queues, a receive queue) and how each of
+//! them sees it. The queue pairs themselves are kept with the oracle, in `oracle.rs`.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr};
+
+use adverb_engine::{
+    Access, Completion, Cq, Host, Key, KeyError, MemAccess, MwBind, PdId, Push, Qp, QpEvent, QpNum,
+    RecvWqe, Side, Srq, WcStatus,
+};
+use adverb_wire::Gid;
+
+use crate::memory::{Memory, RegionId};
+
+pub const PD: PdId = PdId(7);
+
+/// The address of node `n`.
+pub const fn ip_of(n: usize) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, n as u8 + 1))
+}
+
+pub const fn gid_of(n: usize) -> Gid {
+    Gid::from_ipv4(Ipv4Addr::new(10, 0, 0, n as u8 + 1))
+}
+
+/// A completion queue and the program that reads it.
+#[derive(Debug)]
+pub struct Queue {
+    pub cq: Cq,
+    /// The program waits for events and never looks without one.
+    pub waits: bool,
+    /// An event was raised and not taken.
+    pub fired: bool,
+}
+
+/// A shared receive queue with its buffers, all of one size.
+#[derive(Debug)]
+pub struct Shared {
+    pub srq: Srq,
+    pub buffers: RegionId,
+    pub free: Vec<u16>,
+    /// Posted and not completed, by buffer.
+    pub posted: Vec<Option<u64>>,
+    pub serial: u64,
+}
+
+/// What a queue pair's completions and events go through.
+#[derive(Debug, Default)]
+pub struct Port {
+    pub num: QpNum,
+    pub send_cq: usize,
+    pub recv_cq: usize,
+    pub srq: bool,
+    /// Entries taken from the SRQ and not completed.
+    pub taken: VecDeque<u64>,
+    /// Receives that ended well, whether polled or not.
+    pub received: u64,
+    pub comm_est: u32,
+    pub drained: u32,
+    pub last_wqe: u32,
+    /// A receive completion after LAST_WQE_REACHED would be one too many.
+    pub fatal: u32,
+}
+
+/// A queue pair in its place.
+#[derive(Debug)]
+pub struct Cell {
+    pub qp: Qp,
+    pub port: Port,
+    /// Node of the peer; not looked at for datagrams.
+    pub peer_node: usize,
+    /// When the timer that is set goes off.
+    pub registered: Option<u64>,
+    pub listed: bool,
+}
+
+/// What queue pairs of a node share.
+#[derive(Debug)]
+pub struct Common {
+    pub memory: Memory,
+    pub queues: Vec<Queue>,
+    pub shared: Option<Shared>,
+}
+
+impl Common {
+    /// Entries of the SRQ that a queue pair had taken are gone with it; their buffers are free.
+    pub fn forget_taken(&mut self, port: &mut Port) {
+        let Some(shared) = &mut self.shared else {
+            return;
+        };
+        for id in port.taken.drain(..) {
+            let buffer = id as u16;
+            shared.posted[usize::from(buffer)] = None;
+            shared.free.push(buffer);
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Node {
+    pub common: Common,
+    /// Nothing is taken from the wire and no timer is looked at before then.
+    pub stalled_until: u64,
+    /// Sources of SEND and WRITE and of READs by others; never changes.
+    pub source: RegionId,
+    /// One word that everybody adds to.
+    pub counter: RegionId,
+}
+
+/// A node as one of its queue pairs sees it.
+pub struct View<'a> {
+    pub common: &'a mut Common,
+    pub port: &'a mut Port,
+}
+
+impl Cell {
+    /// The queue pair, and what it sees.
+    pub const fn split<'a>(&'a mut self, common: &'a mut Common) -> (&'a mut Qp, View<'a>) {
+        (
+            &mut self.qp,
+            View {
+                common,
+                port: &mut self.port,
+            },
+        )
+    }
+}
+
+impl Host for View<'_> {
+    fn check(&mut self, a: &MemAccess) -> Result<(), KeyError> {
+        self.common.memory.check(a)
+    }
+
+    fn write(&mut self, a: &MemAccess, data: &[u8]) -> Result<(), KeyError> {
+        self.common.memory.write(a, data)
+    }
+
+    fn read(&mut self, a: &MemAccess, out: &mut [u8]) -> Result<(), KeyError> {
+        self.common.memory.read(a, out)
+    }
+
+    fn compare_swap(&mut self, a: &MemAccess, compare: u64, swap: u64) -> Result<u64, KeyError> {
+        self.common
+            .memory
+            .word(a, |old| if old == compare { swap } else { old })
+    }
+
+    fn fetch_add(&mut self, a: &MemAccess, add: u64) -> Result<u64, KeyError> {
+        self.common.memory.word(a, |old| old.wrapping_add(add))
+    }
+
+    fn invalidate(&mut self, key: Key, pd: PdId, qp: QpNum) -> Result<(), KeyError> {
+        self.common.memory.invalidate(key, pd, qp)
+    }
+
+    fn bind(&mut self, bind: &MwBind, _: PdId, _: QpNum) -> Result<(), KeyError> {
+        Err(KeyError::Unknown { key: bind.window.0 })
+    }
+
+    fn take_srq(&mut self, into: &mut RecvWqe) -> bool {
+        assert!(self.port.srq, "{:?} has a queue of its own", self.port.num);
+        let Some(shared) = &mut self.common.shared else {
+            return false;
+        };
+        if shared.srq.take(into).is_none() {
+            return false;
+        }
+        self.port.taken.push_back(into.wr_id);
+        true
+    }
+
+    fn complete(&mut self, queue: Side, c: &Completion) {
+        assert_eq!(c.qp_num, self.port.num);
+        let index = match queue {
+            Side::Send => self.port.send_cq,
+            Side::Recv | Side::XrcSrq(_) => {
+                assert_eq!(
+                    self.port.last_wqe, 0,
+                    "a receive after the last one was announced"
+                );
+                if c.status == WcStatus::Success {
+                    self.port.received += 1;
+                }
+                self.port.recv_cq
+            }
+        };
+        let queue = &mut self.common.queues[index];
+        match queue.cq.push(c) {
+            Push::Queued { fire } => queue.fired |= fire,
+            Push::Overrun => panic!("completion queue {index} is too small for this world"),
+        }
+    }
+
+    fn event(&mut self, e: QpEvent) {
+        let port = &mut *self.port;
+        match e {
+            QpEvent::CommEst => port.comm_est += 1,
+            QpEvent::SqDrained => port.drained += 1,
+            QpEvent::LastWqeReached => port.last_wqe += 1,
+            QpEvent::Fatal | QpEvent::RequestError | QpEvent::AccessError => port.fatal += 1,
+        }
+    }
+}
+
+/// Rights of memory that peers use in every way.
+pub const OPEN: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC);
