@@ -177,5 +177,10 @@ int main(int count, char **words)
 			post_recv(me.qp, mr, size, size, wc.wr_id);
 		}
 	}
+	CHECK_EQ(ibv_dereg_mr(mr), 0);
+	end_end(&me);
+	if (channel)
+		CHECK_EQ(ibv_destroy_comp_channel(channel), 0);
+	CHECK_EQ(ibv_close_device(context), 0);
 	return 0;
 }

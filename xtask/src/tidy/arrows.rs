@@ -17,7 +17,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "adverb-nic",
         &["adverb-engine", "adverb-link", "adverb-mem", "adverb-wire"],
     ),
-    ("adverb-provider", &["adverb-nic", "adverb-abi"]),
+    (
+        "adverb-provider",
+        &["adverb-nic", "adverb-abi", "adverb-engine", "adverb-wire"],
+    ),
     ("adverb-dropin", &["adverb-provider", "adverb-abi"]),
     ("adverb", &["adverb-abi", "adverb-provider"]),
     ("adverb-cli", &["adverb"]),

@@ -2,6 +2,7 @@
 
 mod arrows;
 mod exports;
+mod texts;
 mod unsafety;
 
 use anyhow::Result;
@@ -13,6 +14,7 @@ pub(crate) fn run() -> Result<bool> {
     unsafety::list()?;
     // No library yet is no complaint: `cargo xtask test` looks again after the release build.
     complaints.extend(exports::complaints()?);
+    complaints.extend(texts::complaints()?);
     for complaint in &complaints {
         println!("tidy: {complaint}");
     }
