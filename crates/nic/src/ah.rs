@@ -75,6 +75,12 @@ pub(crate) fn resolve(device: &Device, av: &Av) -> Result<Av, NicError> {
     if av.dgid.is_zero() {
         return Err(NicError::BadArgument("the destination GID is zero"));
     }
+    let mut sgid = sgid;
+    if av.dgid.is_multicast() && sgid.is_ipv4() != av.dgid.is_ipv4() {
+        // Programs name any group whatever the family of their address. The device has more of them.
+        let fitting = gids.iter().find(|gid| gid.is_ipv4() == av.dgid.is_ipv4());
+        sgid = fitting.copied().unwrap_or(sgid);
+    }
     if sgid.is_ipv4() != av.dgid.is_ipv4() {
         return Err(NicError::BadArgument(
             "the source GID (sgid_index) and the destination GID are of different IP families",

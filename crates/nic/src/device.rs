@@ -53,6 +53,9 @@ pub struct Limits {
     pub max_rd_atom: u8,
     pub max_init_rd_atom: u8,
     pub comp_vectors: u32,
+    pub max_groups: u32,
+    /// Queue pairs in one multicast group.
+    pub max_group_members: u32,
 }
 
 impl Default for Limits {
@@ -76,6 +79,8 @@ impl Default for Limits {
             max_rd_atom: 64,
             max_init_rd_atom: 64,
             comp_vectors: 1,
+            max_groups: crate::multicast::MAX_GROUPS,
+            max_group_members: crate::multicast::MAX_MEMBERS,
         }
     }
 }
@@ -121,6 +126,11 @@ impl Device {
             pkey_count: PKEYS.len() as u32,
             max_message: 1 << 31,
         }
+    }
+
+    /// Whether only this host can be reached through it.
+    pub(crate) fn is_loopback(&self) -> bool {
+        self.addresses.iter().all(IpAddr::is_loopback)
     }
 
     /// Whether `ip` is this device's: an address of the interface, or one of its GIDs.

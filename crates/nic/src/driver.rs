@@ -15,7 +15,7 @@ use adverb_link::{Link, MAX_PACKET, Meta, Route, SendError, qpn};
 use adverb_wire::{Packet, Transport};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
-use crate::{clock, flow};
+use crate::{clock, flow, multicast};
 use crate::nic::{Nic, wake};
 use crate::qp::{QpCell, State, Stuck};
 use crate::route::{Way, same_peer};
@@ -174,6 +174,9 @@ impl Nic {
         };
         let Ok(packet) = Packet::parse(bytes) else { return count(&self.counters.malformed) };
         let number = packet.bth.dest_qp;
+        if number == multicast::ALL_MEMBERS {
+            return self.handle_group(now, meta, &packet, dirty);
+        }
         let Some(cell) = self.qps.get(number) else {
             // The port is shared among the processes of a user: what is another's goes there.
             if !self.hand_over(number, meta, bytes, now) {
@@ -350,7 +353,7 @@ impl Nic {
     }
 }
 
-fn list(dirty: &mut Vec<Arc<QpCell>>, cell: &Arc<QpCell>) {
+pub(crate) fn list(dirty: &mut Vec<Arc<QpCell>>, cell: &Arc<QpCell>) {
     if !cell.listed.swap(true, Ordering::AcqRel) {
         dirty.push(Arc::clone(cell));
     }

@@ -31,6 +31,7 @@ mod hand_over;
 mod host;
 mod ledger;
 mod mr;
+mod multicast;
 mod mw;
 mod nic;
 mod pd;

@@ -18,6 +18,7 @@ use crate::device::Device;
 use crate::error::NicError;
 use crate::flow::Flow;
 use crate::hand_over::HandOver;
+use crate::multicast::Groups;
 use crate::peers::Peers;
 use crate::qp::QpCell;
 use crate::qp_table::QpTable;
@@ -32,6 +33,7 @@ pub(crate) struct Nic {
     pub(crate) keys: RwLock<KeyTable<Backing>>,
     pub(crate) qps: QpTable,
     pub(crate) xrc: XrcTable,
+    pub(crate) groups: Groups,
     pub(crate) timers: Timers,
     pub(crate) loopback: Loopback,
     pub(crate) shm: ShmLink,
@@ -106,8 +108,9 @@ impl Nic {
 
     fn start(generation: u64) -> Result<Self, NicError> {
         let config = Config::from_env()?;
-        let place = private_dir(config.udp_port)
-            .and_then(|dir| Place::join(&dir))
+        let dir = private_dir(config.udp_port)
+            .map_err(NicError::io("joining the other processes of this user"))?;
+        let place = Place::join(&dir)
             .map_err(NicError::io("joining the other processes of this user"))?;
         fork::guard_life_lock(place.life_fd().as_raw_fd());
         let timers = Timers::new().map_err(NicError::io("making the timer"))?;
@@ -123,6 +126,7 @@ impl Nic {
             generation,
             qps: QpTable::new(place.slot(), random::seed()),
             xrc: XrcTable::default(),
+            groups: Groups::new(&dir, place.slot()),
             shm: ShmLink::new(place),
             config,
             keys: RwLock::new(KeyTable::new(KEY_LIMIT, random::seed())),

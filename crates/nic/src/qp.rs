@@ -1,7 +1,7 @@
 //! Queue pairs: the engine's machine, its way to the peer, and who may touch them when.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use adverb_engine::{
@@ -9,7 +9,7 @@ use adverb_engine::{
     RecvWr, Role, SendWr, UdAddress,
 };
 use adverb_link::{Meta, qpn};
-use adverb_wire::{Mtu, Transport};
+use adverb_wire::{Gid, Mtu, Transport};
 
 use crate::async_events::{AsyncKind, Source};
 use crate::context::Context;
@@ -34,6 +34,8 @@ pub struct QpSpec<'a> {
     pub srq: Option<&'a Arc<Srq>>,
     pub caps: QpCaps,
     pub sq_sig_all: bool,
+    /// Datagrams that it sends to a group it is in do not come back to it.
+    pub blocks_own_multicast: bool,
     /// Comes back in asynchronous events.
     pub user: u64,
 }
@@ -71,6 +73,9 @@ pub(crate) struct QpCell {
     pub(crate) domain: Option<Arc<Domain>>,
     /// One for each handle. The queue pair ends with the last.
     listeners: Mutex<Vec<Listener>>,
+    pub(crate) blocks_own_multicast: bool,
+    /// How many multicast groups it is in.
+    pub(crate) groups: AtomicU32,
     /// Already on somebody's list of queue pairs to pump.
     pub(crate) listed: AtomicBool,
     /// A CQ had no room for a completion of this queue pair.
@@ -117,6 +122,7 @@ struct Parts<'a> {
     domain: Option<&'a Arc<Domain>>,
     caps: QpCaps,
     sq_sig_all: bool,
+    blocks_own_multicast: bool,
 }
 
 /// No domain has this number.
@@ -150,6 +156,7 @@ impl Qp {
             domain: None,
             caps: granted(spec),
             sq_sig_all: spec.sq_sig_all,
+            blocks_own_multicast: spec.blocks_own_multicast,
         };
         Self::make(context, &parts, Some(pd), None, spec.user)
     }
@@ -171,6 +178,7 @@ impl Qp {
             domain: Some(&domain),
             caps: NO_QUEUES,
             sq_sig_all: false,
+            blocks_own_multicast: false,
         };
         Self::make(context, &parts, None, Some(xrcd), user)
     }
@@ -234,6 +242,8 @@ impl Qp {
             caps: parts.caps,
             domain: parts.domain.cloned(),
             listeners: Mutex::new(vec![listener.clone()]),
+            blocks_own_multicast: parts.blocks_own_multicast,
+            groups: AtomicU32::new(0),
             listed: AtomicBool::new(false),
             cq_failed: AtomicBool::new(false),
             state: Mutex::new(State {
@@ -355,6 +365,32 @@ impl Qp {
         state.machine.post_recv(clock::now(), wr, &mut self.cell.view())
     }
 
+    /// Joins a multicast group: datagrams to it arrive here, too. A second time changes nothing.
+    pub fn attach_multicast(&self, gid: Gid) -> Result<(), NicError> {
+        let group = self.check_group(gid)?;
+        self.cell.context.nic().join_group(&self.cell, group)
+    }
+
+    /// Leaves a multicast group.
+    pub fn detach_multicast(&self, gid: Gid) -> Result<(), NicError> {
+        let group = self.check_group(gid)?;
+        if self.cell.context.nic().leave_group(&self.cell, group) {
+            return Ok(());
+        }
+        Err(NicError::BadArgument("the queue pair is not in the multicast group"))
+    }
+
+    fn check_group(&self, gid: Gid) -> Result<IpAddr, NicError> {
+        self.cell.context.usable()?;
+        if self.cell.transport != Transport::Ud {
+            return Err(NicError::BadArgument("only UD queue pairs join multicast groups"));
+        }
+        if !gid.is_multicast() {
+            return Err(NicError::BadArgument("the GID is not that of a multicast group"));
+        }
+        Ok(gid.to_ip())
+    }
+
     /// How many more send requests fit.
     pub fn send_room(&self) -> u32 {
         let pending = self.cell.state.acquire().machine.sends_pending();
@@ -365,6 +401,12 @@ impl Qp {
     /// asynchronous events are acknowledged.
     pub fn destroy(&self) -> Result<(), NicError> {
         self.cell.context.usable()?;
+        match self.cell.groups.load(Ordering::Acquire) {
+            0 => {}
+            count => {
+                return Err(NicError::Busy { what: "QP (by multicast groups)", count: count.into() });
+            }
+        }
         self.release();
         self.async_events.wait_settled();
         self.listener.context.forget(Source::Qp(self.listener.user));
@@ -407,6 +449,7 @@ impl Qp {
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .release_windows_of(QpNum(cell.number));
+        nic.leave_all_groups(cell);
         nic.qps.remove(cell.number);
         // Answers that were already handed to a link, such as the last acknowledgement, go out.
         nic.flush(clock::now());

@@ -36,7 +36,7 @@ impl QpTable {
             entries: (0..size).map(|_| RwLock::new(None)).collect(),
             numbers: Mutex::new(Numbers {
                 random: seed | 1,
-                used: vec![false; size],
+                used: (0..size as u32).map(|local| is_special(slot, local)).collect(),
                 in_use: 0,
                 resting: VecDeque::with_capacity(RESTING + 1),
             }),
@@ -49,16 +49,18 @@ impl QpTable {
 
     pub(crate) fn reserve(&self) -> Result<u32, NicError> {
         let mut n = self.numbers.acquire();
-        let size = n.used.len() as u32;
+        // One may be special and never free.
+        let size = n.used.len() as u32 - 1;
         if n.in_use + n.resting.len() as u32 >= size {
             match n.resting.pop_front() {
                 Some(rested) => n.used[rested as usize] = false,
                 None => return Err(NicError::Limit { what: "QP number", limit: size.into() }),
             }
         }
-        let mut local = n.draw() % size;
+        let all = n.used.len() as u32;
+        let mut local = n.draw() % all;
         while n.used[local as usize] {
-            local = (local + 1) % size;
+            local = (local + 1) % all;
         }
         n.used[local as usize] = true;
         n.in_use += 1;
@@ -100,6 +102,11 @@ impl QpTable {
     fn entry(&self, number: u32) -> &RwLock<Option<Arc<QpCell>>> {
         &self.entries[qpn::local_of(number) as usize]
     }
+}
+
+/// The last number there is stands for all members of a multicast group.
+const fn is_special(slot: u16, local: u32) -> bool {
+    qpn::compose(slot, local) == crate::multicast::ALL_MEMBERS
 }
 
 impl Numbers {

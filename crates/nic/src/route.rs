@@ -20,6 +20,8 @@ pub(crate) struct Way {
     udp: Option<Arc<UdpLink>>,
     /// Over UDP to a process of this host: how much of what we sent it has taken in.
     flow: Option<Arc<Flow>>,
+    /// To every member of this group that is not reached over the network.
+    group: Option<IpAddr>,
 }
 
 impl Nic {
@@ -29,7 +31,7 @@ impl Nic {
         let links = self.config.links;
         let unreachable = |why: String| NicError::Unreachable { gid: av.dgid, qpn: remote, why };
         if av.dgid.is_multicast() {
-            return Err(NicError::Unsupported("multicast"));
+            return self.way_to_group(device, av, remote);
         }
         let slot = qpn::slot_of(remote);
         let here = device.owns(av.dgid.to_ip());
@@ -37,12 +39,12 @@ impl Nic {
             // Inside a process the loopback link *is* the shared memory link: there is no ring
             // from a process to itself.
             if slot == self.qps.slot() && (links.loopback || links.shm) {
-                return Ok(Way { route: Route::Loopback, udp: None, flow: None });
+                return Ok(Way { route: Route::Loopback, udp: None, flow: None, group: None });
             }
             if links.shm
                 && let Some(route) = self.shm.route(slot)
             {
-                return Ok(Way { route: Route::Shm(route), udp: None, flow: None });
+                return Ok(Way { route: Route::Shm(route), udp: None, flow: None, group: None });
             }
         }
         if !links.udp {
@@ -52,8 +54,24 @@ impl Nic {
         let link = self.open_udp(device)?;
         let path = path_of(av);
         match link.route(&path, device.gids()) {
-            Some(route) => Ok(Way { route: Route::Udp(route), udp: Some(link), flow }),
+            Some(route) => Ok(Way { route: Route::Udp(route), udp: Some(link), flow, group: None }),
             None => Err(unreachable("no address of the device can reach it over UDP".to_owned())),
+        }
+    }
+
+    fn way_to_group(&self, device: &Device, av: &Av, remote: u32) -> Result<Way, NicError> {
+        if !self.groups_by_udp(device) {
+            let group = Some(av.dgid.to_ip());
+            return Ok(Way { route: Route::Loopback, udp: None, flow: None, group });
+        }
+        let link = self.open_udp(device)?;
+        match link.route(&path_of(av), device.gids()) {
+            Some(route) => Ok(Way { route: Route::Udp(route), udp: Some(link), flow: None, group: None }),
+            None => Err(NicError::Unreachable {
+                gid: av.dgid,
+                qpn: remote,
+                why: "the device has no address of the group's family".to_owned(),
+            }),
         }
     }
 
@@ -61,8 +79,7 @@ impl Nic {
     /// there are no strangers as long as shared memory reaches everybody.
     pub(crate) fn listen(&self, device: &Device) -> Result<(), NicError> {
         let links = self.config.links;
-        let alone = device.addresses.iter().all(IpAddr::is_loopback);
-        if links.udp && !(alone && links.shm) {
+        if links.udp && !(device.is_loopback() && links.shm) {
             self.open_udp(device)?;
         }
         Ok(())
@@ -81,6 +98,9 @@ impl Nic {
     ) -> Result<(), SendError> {
         if way.flow.as_ref().is_some_and(|flow| !flow.admits(now)) {
             return Err(SendError::Full);
+        }
+        if let Some(group) = way.group {
+            return self.send_to_group(group, meta, packet);
         }
         self.link(way).send(&way.route, meta, packet)
     }

@@ -35,6 +35,7 @@ fn side(context: &Arc<Context>) -> Side {
             recv_cq: Some(&cq),
             srq: None,
             caps,
+            blocks_own_multicast: false,
             sq_sig_all: false,
             user: 1,
         })

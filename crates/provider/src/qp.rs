@@ -40,8 +40,7 @@ impl Kind for Qp {
     const MARK: u64 = 0xad9b_0000_0000_0001;
 }
 
-const ATTRS: u32 =
-    IBV_QP_INIT_ATTR_PD
+const ATTRS: u32 = IBV_QP_INIT_ATTR_PD
     | IBV_QP_INIT_ATTR_XRCD
     | IBV_QP_INIT_ATTR_CREATE_FLAGS
     | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
@@ -72,6 +71,7 @@ unsafe fn create(
     pd: *mut ibv_pd,
     init: &ibv_qp_init_attr,
     send_ops: Option<u64>,
+    create_flags: u32,
 ) -> Result<&'static Object<Qp>, Error> {
     // SAFETY: as our caller promises, here and below.
     let domain = unsafe { find::<Pd>(pd) }?;
@@ -108,6 +108,7 @@ unsafe fn create(
             srq: srq.map(|srq| &srq.nic),
             caps,
             sq_sig_all: init.sq_sig_all != 0,
+            blocks_own_multicast: create_flags & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB != 0,
             user: token as u64,
         })?;
         let mut public = ibv_qp_ex::zeroed();
@@ -194,7 +195,7 @@ pub unsafe extern "C" fn ibv_create_qp(
     let make = || -> Result<*mut ibv_qp, Error> {
         not_null(init, "attribute")?;
         // SAFETY: not NULL, so the caller says that it can be read.
-        let qp = unsafe { create(pd, &*init, None) }?;
+        let qp = unsafe { create(pd, &*init, None, 0) }?;
         // SAFETY: likewise written.
         unsafe { (*init).cap = granted(&qp.caps) };
         Ok(qp.public().cast())
@@ -246,14 +247,24 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
             // SAFETY: announced members exist.
             _ => unsafe { (*init).create_flags },
         };
-        if create_flags != 0 {
-            return Err(Error::Unsupported("a QP creation flag"));
+        if create_flags & !IBV_QP_CREATE_BLOCK_SELF_MCAST_LB != 0 {
+            return Err(Error::Unsupported(
+                "a QP creation flag other than BLOCK_SELF_MCAST_LB",
+            ));
+        }
+        if create_flags != 0 && kind != IBV_QPT_UD {
+            return Err(Error::Argument(
+                "the flag BLOCK_SELF_MCAST_LB is for UD queue pairs",
+            ));
         }
         // SAFETY: announced members exist.
         let send_ops = (mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0)
             .then(|| unsafe { (*init).send_ops_flags });
         // SAFETY: the extended attributes start with the plain ones, and announced members exist.
-        let qp = unsafe { create((*init).pd, &*init.cast::<ibv_qp_init_attr>(), send_ops) }?;
+        let qp = unsafe {
+            let base = &*init.cast::<ibv_qp_init_attr>();
+            create((*init).pd, base, send_ops, create_flags)
+        }?;
         // SAFETY: the caller says that it can be written.
         unsafe { (*init).cap = granted(&qp.caps) };
         Ok(qp.public().cast())
@@ -531,26 +542,44 @@ pub unsafe extern "C" fn ibv_query_ece(_qp: *mut ibv_qp, _ece: *mut ibv_ece) -> 
     errno::status("ibv_query_ece", Err(Error::Unsupported("ECE")))
 }
 
-/// `ibv_attach_mcast(3)`.
+/// The queue pair and the group that both of the following calls name.
 ///
 /// # Safety
-/// None of the arguments is looked at.
-pub unsafe extern "C" fn ibv_attach_mcast(
-    _qp: *mut ibv_qp,
-    _gid: *const ibv_gid,
-    _lid: u16,
-) -> c_int {
-    errno::status("ibv_attach_mcast", Err(Error::Unsupported("multicast")))
+/// `qp` is NULL or a queue pair, `gid` is NULL or can be read.
+unsafe fn member<'a>(qp: *mut ibv_qp, gid: *const ibv_gid) -> Result<(&'a Object<Qp>, Gid), Error> {
+    // SAFETY: as our caller promises.
+    let qp = unsafe { find::<Qp>(qp.cast()) }?;
+    not_null(gid, "GID")?;
+    // SAFETY: not NULL, so the caller says that it can be read; every byte of the union is initialised.
+    Ok((qp, Gid(unsafe { (*gid).raw })))
 }
 
-/// `ibv_detach_mcast(3)`.
+/// `ibv_attach_mcast(3)`. Once more than once is once.
 ///
 /// # Safety
-/// None of the arguments is looked at.
-pub unsafe extern "C" fn ibv_detach_mcast(
-    _qp: *mut ibv_qp,
-    _gid: *const ibv_gid,
+/// `qp` is NULL or a queue pair, `gid` is NULL or can be read.
+pub unsafe extern "C" fn ibv_attach_mcast(
+    qp: *mut ibv_qp,
+    gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
-    errno::status("ibv_detach_mcast", Err(Error::Unsupported("multicast")))
+    // SAFETY: as our caller promises.
+    let attached = unsafe { member(qp, gid) }
+        .and_then(|(qp, gid)| qp.nic.attach_multicast(gid).map_err(Error::from));
+    errno::status("ibv_attach_mcast", attached)
+}
+
+/// `ibv_detach_mcast(3)`. EINVAL for a group that the queue pair is not in.
+///
+/// # Safety
+/// `qp` is NULL or a queue pair, `gid` is NULL or can be read.
+pub unsafe extern "C" fn ibv_detach_mcast(
+    qp: *mut ibv_qp,
+    gid: *const ibv_gid,
+    _lid: u16,
+) -> c_int {
+    // SAFETY: as our caller promises.
+    let detached = unsafe { member(qp, gid) }
+        .and_then(|(qp, gid)| qp.nic.detach_multicast(gid).map_err(Error::from));
+    errno::status("ibv_detach_mcast", detached)
 }

@@ -7,9 +7,12 @@
 //! sockets, and counts up from there in the segments of one segmented send. The ICRC covers that field, so it is
 //! computed to match. Receivers cannot see the field and accept an ICRC that is right for any identification.
 //!
+//! Datagrams to multicast groups keep to the local network: their hop limit is 1.
+//!
 //! Known limits: the traffic class of a path is not put on the wire (the ICRC does not cover it), and the hop limit of
 //! a received packet is not known; [`Meta`] says 64.
 
+mod group;
 mod receive;
 mod route;
 mod send;
@@ -17,7 +20,7 @@ mod send;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use adverb_wire::Gid;
@@ -95,6 +98,8 @@ struct Counters {
 #[derive(Debug)]
 pub struct UdpLink {
     sockets: Vec<Endpoint>,
+    /// One per group joined; they only receive.
+    groups: RwLock<Vec<Endpoint>>,
     port: u16,
     scope_id: u32,
     window_bytes: usize,
@@ -148,6 +153,7 @@ impl UdpLink {
         let window_bytes = (room / 4).clamp(64 << 10, 1 << 20);
         Ok(Self {
             sockets,
+            groups: RwLock::default(),
             port,
             scope_id: config.scope_id,
             window_bytes,
@@ -187,8 +193,7 @@ impl UdpLink {
     }
 
     /// The way to `path.dgid`. `own_gids` are those of the device that the sockets belong to; the made-up ones among
-    /// them are reached on an address that has a socket. `None` if no socket has an address of the right family, and
-    /// for multicast, which this link does not carry.
+    /// them are reached on an address that has a socket. `None` if no socket has an address of the right family.
     #[must_use]
     pub fn route(&self, path: &Path, own_gids: &[Gid]) -> Option<UdpRoute> {
         let addresses: Vec<_> = self
@@ -218,6 +223,12 @@ impl Endpoint {
             socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
         }
         socket.set_send_buffer_size(SEND_BUFFER)?;
+        if address.is_multicast() {
+            // Unlike ports, groups are not anybody's: other users may listen, too.
+            socket.set_reuse_address(true)?;
+        } else {
+            group::send_through(&socket, address, scope_id)?;
+        }
         let local = match address {
             IpAddr::V4(_) => SocketAddr::new(address, port),
             IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, scope_of(&address, scope_id)).into(),
@@ -239,10 +250,10 @@ impl Endpoint {
     }
 }
 
-/// Only link-local addresses belong to an interface.
+/// Only link-local addresses and groups belong to an interface.
 fn scope_of(address: &IpAddr, scope_id: u32) -> u32 {
     match address {
-        IpAddr::V6(ip) if ip.is_unicast_link_local() => scope_id,
+        IpAddr::V6(ip) if ip.is_unicast_link_local() || ip.is_multicast() => scope_id,
         _ => 0,
     }
 }
@@ -280,7 +291,8 @@ impl Link for UdpLink {
 
     fn receive(&self, budget: usize, sink: &mut dyn FnMut(&Meta, &[u8])) -> usize {
         let mut count = 0;
-        for endpoint in &self.sockets {
+        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+        for endpoint in self.sockets.iter().chain(groups.iter()) {
             if count == budget {
                 break;
             }
@@ -296,8 +308,10 @@ impl Link for UdpLink {
     }
 
     fn has_inbound(&self) -> bool {
+        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
         self.sockets
             .iter()
+            .chain(groups.iter())
             .any(|endpoint| endpoint.leftover.load(Ordering::Acquire))
     }
 }

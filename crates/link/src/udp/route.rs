@@ -40,7 +40,7 @@ pub(super) fn resolve(
     path: &Path,
     own_gids: &[Gid],
 ) -> Option<UdpRoute> {
-    if path.dgid.is_multicast() || path.dgid.is_zero() {
+    if path.dgid.is_zero() {
         return None;
     }
     let mut dst = path.dgid.to_ip();
@@ -139,6 +139,20 @@ mod tests {
                 "fe80::1",
                 "[fe80::2%3]:4791",
             ),
+            (
+                &["10.0.0.1", "fe80::1"],
+                "fe80::1",
+                "ff02::7",
+                "fe80::1",
+                "[ff02::7%3]:4791",
+            ),
+            (
+                &["10.0.0.1", "fe80::1"],
+                "10.0.0.1",
+                "239.1.2.3",
+                "10.0.0.1",
+                "239.1.2.3:4791",
+            ),
         ] {
             let route = resolve(&ips(sockets), 4791, 3, &path(sgid, dgid), &own).unwrap();
             assert_eq!(
@@ -156,7 +170,6 @@ mod tests {
             (&["127.0.0.1"][..], "2001:db8::1"),
             (&["::1"], "10.0.0.1"),
             (&[], "127.0.0.1"),
-            (&["::1"], "ff02::1"),
             (&["::1"], "::"),
         ] {
             assert_eq!(

@@ -209,3 +209,38 @@ fn packets_that_no_datagram_holds_are_refused() {
         Err(SendError::Unreachable)
     );
 }
+
+#[test]
+fn a_group_reaches_whoever_has_joined_and_nobody_after_leaving() {
+    // Index 1 is that of the loopback interface.
+    let link = UdpLink::bind(&UdpConfig {
+        addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+        port: 0,
+        scope_id: 1,
+    })
+    .unwrap();
+    let group: IpAddr = "239.77.1.2".parse().unwrap();
+    let path = Path {
+        sgid: Gid::from_ip(Ipv4Addr::LOCALHOST.into()),
+        ..path_to(group)
+    };
+    let route = Route::Udp(link.route(&path, &[]).unwrap());
+    let mut watched = 0;
+    for _ in 0..2 {
+        link.join(group, |_| {
+            watched += 1;
+            Ok(())
+        })
+        .unwrap();
+    }
+    assert_eq!(watched, 1, "joined once, however often it is asked for");
+    let packet = [7; 32];
+    link.send(&route, &Meta::of(&path), &packet).unwrap();
+    link.flush(0);
+    let got = collect(&[&link], 1);
+    assert_eq!((got[0].0.dst, &got[0].1[..]), (group, &packet[..]));
+    link.leave(group);
+    link.send(&route, &Meta::of(&path), &packet).unwrap();
+    link.flush(0);
+    assert_eq!(link.receive(8, &mut |_, _| ()), 0);
+}
