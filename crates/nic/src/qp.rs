@@ -452,7 +452,13 @@ impl Qp {
         nic.leave_all_groups(cell);
         nic.qps.remove(cell.number);
         // Answers that were already handed to a link, such as the last acknowledgement, go out.
-        nic.flush(clock::now());
+        let now = clock::now();
+        nic.flush(now);
+        // A socket shared with the peer may hold that very acknowledgement: this process can be
+        // over before anybody else looks.
+        if nic.udp_open.load(Ordering::Acquire) {
+            nic.drive(now);
+        }
         let users = [&cell.send_cq, &cell.recv_cq].into_iter().flatten().map(|cq| &cq.users);
         for users in users.chain(cell.srq.as_ref().map(|srq| &srq.users)) {
             users.fetch_sub(1, Ordering::AcqRel);
