@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+pub mod duet;
 pub mod fabric;
 mod life;
 pub mod memory;
