@@ -17,8 +17,6 @@ pub enum PostError {
     InlineNotAllowed,
     #[error("the operation does not exist on this transport")]
     OpNotForTransport,
-    #[error("the operation is not supported by this device")]
-    Unsupported,
     #[error("an atomic operation needs {needed} bytes of local memory, {given} given")]
     AtomicLength { given: u64, needed: u64 },
     #[error("address {addr:#x} of an atomic operation is not a multiple of 8")]

@@ -37,8 +37,10 @@ struct Binding {
     qp: Option<QpNum>,
 }
 
-/// Rights that a window can give.
-const GIVEN: Access = Access::REMOTE_WRITE
+/// Rights that a window can give. The local one is of no use to a peer, and programs that know that
+/// remote writing needs it on regions ask for it here as well.
+const GIVEN: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC)
     .union(Access::ZERO_BASED)
@@ -164,7 +166,7 @@ impl<T> KeyTable<T> {
                 pd: window.pd,
                 iova: if zero_based { 0 } else { bind.addr },
                 len: bind.len,
-                access: bind.access,
+                access: bind.access.difference(Access::LOCAL_WRITE),
             },
             offset,
             qp: two.then_some(qp),

@@ -64,7 +64,6 @@ impl Error {
             Self::EmptyGid(_) => libc::ENODATA,
             Self::Nic(error) => errno_of_nic(error),
             Self::Post(PostError::QueueFull { .. }) => libc::ENOMEM,
-            Self::Post(PostError::Unsupported) => libc::EOPNOTSUPP,
             Self::Post(_) => libc::EINVAL,
             Self::Io(error) => errno_of_io(error),
         }
@@ -213,9 +212,5 @@ mod tests {
             libc::ENOMEM
         );
         assert_eq!(Error::from(PostError::NoAddress).errno(), libc::EINVAL);
-        assert_eq!(
-            Error::from(PostError::Unsupported).errno(),
-            libc::EOPNOTSUPP
-        );
     }
 }

@@ -82,8 +82,9 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     errno::status("ibv_dealloc_mw", dealloc())
 }
 
-/// Rights that a window can give to peers.
-const GIVEN: Access = Access::REMOTE_WRITE
+/// Rights that can be asked for; the local one has no effect.
+const GIVEN: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC)
     .union(Access::ZERO_BASED)
@@ -94,7 +95,7 @@ const GIVEN: Access = Access::REMOTE_WRITE
 /// # Safety
 /// The region is NULL or alive.
 unsafe fn binding(mw: &Object<Mw>, new_key: u32, info: &ibv_mw_bind_info) -> Result<MwBind, Error> {
-    let bits = info.mw_access_flags;
+    let bits = info.mw_access_flags & !IBV_ACCESS_OPTIONAL_RANGE;
     let access = Access::from_bits(bits)
         .filter(|access| GIVEN.contains(*access))
         .ok_or_else(|| Error::Bits {

@@ -15,5 +15,6 @@ mod recovery;
 mod refusals;
 mod shared_receive;
 mod unreliable;
+mod windows;
 mod world;
 mod xrc;

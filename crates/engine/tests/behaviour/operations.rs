@@ -636,7 +636,10 @@ fn what_the_device_cannot_do_is_refused_at_post() {
     let (remote_addr, rkey) = (64, Key(1));
     assert_eq!(
         p.a.try_send(&wr(SendOp::AtomicWrite { remote_addr, rkey })),
-        Err(PostError::Unsupported)
+        Err(PostError::AtomicLength {
+            given: 0,
+            needed: 8
+        })
     );
     assert_eq!(
         p.a.try_send(&wr(SendOp::FetchAdd {

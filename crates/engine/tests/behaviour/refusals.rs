@@ -281,7 +281,6 @@ fn opcodes_out_of_order() {
         (Some(SendFirst), ReadRequest),
         (Some(SendFirst), SendFirst),
         (None, Flush),
-        (None, AtomicWrite),
     ] {
         let mut p = Pair::rc();
         let to = p.b.world.register(vec![0; 1000]);
