@@ -4,10 +4,13 @@
 //! once when an entry waits that no event has announced and nobody has polled, so a program that
 //! arms without polling again loses nothing; `set_strict` gives the bare specification, where only
 //! entries added after the arm count.
+//!
+//! Moderation holds an event back until some number of entries or some time has come.
 
 use std::collections::VecDeque;
 
 use crate::completion::Completion;
+use crate::time::Instant;
 
 /// What became of a completion given to [`Cq::push`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +48,10 @@ pub struct Cq {
     announced: usize,
     /// Solicited entries behind those.
     fresh_solicited: usize,
+    /// Entries that make an event due at once, and nanoseconds that make it due anyway.
+    moderation: Option<(usize, u64)>,
+    /// When the event that is held back is due.
+    due: Option<Instant>,
 }
 
 impl Cq {
@@ -57,6 +64,8 @@ impl Cq {
             overrun: false,
             announced: 0,
             fresh_solicited: 0,
+            moderation: None,
+            due: None,
         }
     }
 
@@ -71,12 +80,14 @@ impl Cq {
             Armed::Solicited => c.solicited,
             Armed::Next => true,
         };
-        if fire {
+        if fire && !self.holds_back(c.timestamp) {
             self.announce();
-        } else if c.solicited {
+            return Push::Queued { fire: true };
+        }
+        if c.solicited {
             self.fresh_solicited += 1;
         }
-        Push::Queued { fire }
+        Push::Queued { fire: false }
     }
 
     pub fn pop(&mut self) -> Option<Completion> {
@@ -154,6 +165,38 @@ impl Cq {
         false
     }
 
+    /// Makes an armed queue wait for `count` entries, but no longer than `period_ns` after the first,
+    /// before it raises its event. Less than two entries, or no time at all, turn that off.
+    pub fn moderate(&mut self, count: usize, period_ns: u64) {
+        self.moderation = (count > 1 && period_ns > 0).then_some((count, period_ns));
+    }
+
+    /// When an event that is held back becomes due: call [`Cq::fire_if_due`] then.
+    pub const fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Whether the event that was held back is to be raised now.
+    pub fn fire_if_due(&mut self, now: Instant) -> bool {
+        let fire = self.due.is_some_and(|due| due <= now);
+        if fire {
+            self.announce();
+        }
+        fire
+    }
+
+    /// Whether the event for what has just been queued can wait.
+    fn holds_back(&mut self, now: Instant) -> bool {
+        let Some((count, period_ns)) = self.moderation else {
+            return false;
+        };
+        if self.entries.len() - self.announced >= count.min(self.capacity) {
+            return false;
+        }
+        self.due.get_or_insert(now.plus_nanos(period_ns));
+        true
+    }
+
     /// Whether arming ignores entries that were there before.
     pub fn set_strict(&mut self, strict: bool) {
         self.strict = strict;
@@ -179,6 +222,7 @@ impl Cq {
 
     fn announce(&mut self) {
         self.armed = Armed::No;
+        self.due = None;
         self.announced = self.entries.len();
         self.fresh_solicited = 0;
     }

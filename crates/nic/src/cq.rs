@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use adverb_engine::{Completion, Cq as Queue, Push, QpNum};
+use adverb_engine::{Completion, Cq as Queue, Instant, Push, QpNum};
 
 use crate::async_events::{AsyncKind, Source};
 use crate::channel::Channel;
@@ -12,6 +12,7 @@ use crate::error::NicError;
 use crate::ledger::Ledger;
 use crate::nic::Nic;
 use crate::sync::LockExt;
+use crate::timers;
 
 /// A completion queue (man ibv_create_cq).
 pub struct Cq {
@@ -34,6 +35,8 @@ pub(crate) struct CqCell {
     /// Whether this CQ is counted among the armed ones.
     armed: AtomicBool,
     overrun: AtomicBool,
+    /// On the NIC's list of CQs with an event that waits.
+    held_back: AtomicBool,
 }
 
 impl Cq {
@@ -78,6 +81,7 @@ impl Cq {
             users: AtomicU64::new(0),
             armed: AtomicBool::new(false),
             overrun: AtomicBool::new(false),
+            held_back: AtomicBool::new(false),
         });
         Ok(Arc::new(Self { cell, channel: channel.cloned(), closed: AtomicBool::new(false) }))
     }
@@ -140,6 +144,14 @@ impl Cq {
         Ok(())
     }
 
+    /// Holds events back until `count` completions or `period_us` microseconds have come.
+    pub fn moderate(&self, count: u16, period_us: u16) -> Result<(), NicError> {
+        self.cell.context.usable()?;
+        let mut queue = self.cell.queue.acquire();
+        queue.moderate(count.into(), u64::from(period_us) * 1000);
+        Ok(())
+    }
+
     /// Refuses while queue pairs use it; then waits until every delivered event is acknowledged,
     /// and takes back those that were not delivered.
     pub fn destroy(&self) -> Result<(), NicError> {
@@ -189,6 +201,9 @@ impl CqCell {
         let pushed = {
             let mut queue = self.queue.acquire();
             let pushed = queue.push(completion);
+            if let Some(due) = queue.due() {
+                self.hold_back_until(due);
+            }
             if matches!(pushed, Push::Queued { fire: true }) {
                 // Under the lock: an event must be in the channel before its CQE can be polled
                 // and the CQ armed again, or the announcement would be counted for the wrong one.
@@ -213,6 +228,30 @@ impl CqCell {
         self.queue.acquire().retain(|c| c.qp_num != qp);
     }
 
+    /// An event waits for more completions; the timers bring it if they do not come.
+    fn hold_back_until(&self, due: Instant) {
+        if !self.held_back.swap(true, Ordering::AcqRel) {
+            let nic = self.context.nic();
+            nic.held_back.acquire().push(Weak::clone(&self.me));
+            nic.timers.register(due, timers::HELD_BACK);
+        }
+    }
+
+    /// Raises the event that waits, if it has waited long enough. True when it need not be looked
+    /// at again.
+    fn release_held_back(&self, now: Instant) -> bool {
+        let mut queue = self.queue.acquire();
+        if queue.fire_if_due(now) {
+            self.announce();
+        }
+        let Some(due) = queue.due() else {
+            self.held_back.store(false, Ordering::Release);
+            return true;
+        };
+        self.context.nic().timers.register(due, timers::HELD_BACK);
+        false
+    }
+
     fn announce(&self) {
         self.disarmed();
         if let Some(channel) = &self.channel {
@@ -226,6 +265,20 @@ impl CqCell {
     fn disarmed(&self) {
         if self.armed.swap(false, Ordering::Relaxed) {
             self.context.nic().armed.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Nic {
+    /// Raises the events of moderated CQs whose time has come.
+    pub(crate) fn release_held_back(&self, now: Instant) {
+        let waiting = std::mem::take(&mut *self.held_back.acquire());
+        for weak in waiting {
+            if let Some(cq) = weak.upgrade()
+                && !cq.release_held_back(now)
+            {
+                self.held_back.acquire().push(weak);
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use adverb_link::{Link, MAX_PACKET, Meta, Route, SendError, qpn};
 use adverb_wire::{Packet, Transport};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
-use crate::{clock, flow, multicast};
+use crate::{clock, flow, multicast, timers};
 use crate::nic::{Nic, wake};
 use crate::qp::{QpCell, State, Stuck};
 use crate::route::{Way, same_peer};
@@ -212,6 +212,10 @@ impl Nic {
     fn take_timers(&self, now: Instant, due: &mut Vec<u32>, dirty: &mut Vec<Arc<QpCell>>) {
         self.timers.take_due(now, due);
         for number in due.drain(..) {
+            if number == timers::HELD_BACK {
+                self.release_held_back(now);
+                continue;
+            }
             let Some(cell) = self.qps.get(number) else { continue };
             let mut state = cell.state.acquire();
             if state.destroyed {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use adverb_engine::{KeyTable, PdId};
 use adverb_link::shm::private_dir;
@@ -14,6 +14,7 @@ use rustix::event::epoll;
 
 use crate::backing::Backing;
 use crate::config::Config;
+use crate::cq::CqCell;
 use crate::device::Device;
 use crate::error::NicError;
 use crate::flow::Flow;
@@ -35,6 +36,8 @@ pub(crate) struct Nic {
     pub(crate) xrc: XrcTable,
     pub(crate) groups: Groups,
     pub(crate) timers: Timers,
+    /// CQs with an event that moderation holds back.
+    pub(crate) held_back: Mutex<Vec<Weak<CqCell>>>,
     pub(crate) loopback: Loopback,
     pub(crate) shm: ShmLink,
     /// UDP links by device; opened when a queue pair first needs one.
@@ -131,6 +134,7 @@ impl Nic {
             config,
             keys: RwLock::new(KeyTable::new(KEY_LIMIT, random::seed())),
             timers,
+            held_back: Mutex::new(Vec::new()),
             loopback: Loopback::default(),
             udp: RwLock::new(Vec::new()),
             udp_open: AtomicBool::new(false),

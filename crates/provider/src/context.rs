@@ -59,6 +59,7 @@ fn table(context: ibv_context) -> verbs_context {
         free_dm: Some(dm::free_dm),
         query_device_ex: Some(query::query_device_ex),
         query_rt_values: Some(misc::query_rt_values),
+        modify_cq: Some(cq::modify_cq),
         create_cq_ex: Some(cq_ex::create_cq_ex),
         create_qp_ex: Some(qp::create_qp_ex),
         create_srq_ex: Some(srq::create_srq_ex),

@@ -122,6 +122,33 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     errno::status("ibv_resize_cq", resize())
 }
 
+/// `ibv_modify_cq(3)`, behind the context's table: moderation of events.
+///
+/// # Safety
+/// `cq` is NULL or a CQ, `attr` is NULL or can be read.
+pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
+    let modify = || -> Result<(), Error> {
+        // SAFETY: as our caller promises.
+        let cq = unsafe { find::<Cq>(cq.cast()) }?;
+        not_null(attr, "attribute")?;
+        // SAFETY: not NULL, so the caller says that it can be read.
+        let attr = unsafe { *attr };
+        let unknown = attr.attr_mask & !IBV_CQ_ATTR_MODERATE;
+        if unknown != 0 {
+            return Err(Error::Bits {
+                what: "attr_mask",
+                bits: unknown.into(),
+            });
+        }
+        if attr.attr_mask & IBV_CQ_ATTR_MODERATE != 0 {
+            let moderate = attr.moderate;
+            cq.nic.moderate(moderate.cq_count, moderate.cq_period)?;
+        }
+        Ok(())
+    };
+    errno::status("ibv_modify_cq", modify())
+}
+
 /// `ibv_destroy_cq(3)`. EBUSY while a queue pair uses it; then waits until every event got from it is acknowledged.
 ///
 /// # Safety

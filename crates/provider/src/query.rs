@@ -158,6 +158,10 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         let mut full = ibv_device_attr_ex::zeroed();
         full.orig_attr = device_attr(context.nic.device());
         full.completion_timestamp_mask = u64::MAX;
+        full.cq_mod_caps = ibv_cq_moderation_caps {
+            max_cq_count: u16::MAX,
+            max_cq_period: u16::MAX,
+        };
         full.hca_core_clock = misc::CLOCK_KHZ;
         full.device_cap_flags_ex = u64::from(CAPABILITIES) | CAPABILITIES_EX;
         full.odp_caps.general_caps = u64::from(IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT);

@@ -199,3 +199,31 @@ fn random_use_agrees_with_a_slow_model() {
         }
     }
 }
+
+#[test]
+fn moderation_waits_for_the_count_or_for_the_time() {
+    let at = |ns| Completion::success(1, WcOpcode::Send, QpNum(1), Instant::from_nanos(ns));
+    let held = Push::Queued { fire: false };
+    let mut cq = Cq::new(16);
+    cq.moderate(3, 1000);
+    cq.arm(false);
+    assert_eq!(cq.push(&at(10)), held);
+    assert_eq!(cq.due(), Some(Instant::from_nanos(1010)));
+    assert_eq!(cq.push(&at(20)), held);
+    assert_eq!(cq.push(&at(30)), Push::Queued { fire: true }, "the third");
+    assert_eq!(cq.due(), None);
+    // One that no other follows comes late but comes.
+    cq.arm(false);
+    assert_eq!(cq.push(&at(5000)), held);
+    assert!(!cq.fire_if_due(Instant::from_nanos(5999)));
+    assert!(cq.fire_if_due(Instant::from_nanos(6000)));
+    assert!(!cq.fire_if_due(Instant::from_nanos(9000)), "once");
+    // Off, and a count beyond the size of the queue.
+    cq.moderate(3, 0);
+    cq.arm(false);
+    assert_eq!(cq.push(&at(9000)), Push::Queued { fire: true });
+    let mut small = Cq::new(1);
+    small.moderate(100, 1000);
+    small.arm(false);
+    assert_eq!(small.push(&at(1)), Push::Queued { fire: true });
+}
