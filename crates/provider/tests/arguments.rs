@@ -195,10 +195,9 @@ fn values_out_of_range_are_refused() {
     );
     fails!(libc::EOPNOTSUPP;
         null:
-        ibv_reg_mr(w.pd, at, 8, IBV_ACCESS_ON_DEMAND as c_int),
+        ibv_reg_mr(w.pd, at, 8, IBV_ACCESS_FLUSH_PERSISTENT as c_int),
         ibv_reg_dmabuf_mr(w.pd, 0, 8, 0, 0, 0),
         ibv_import_device(0),
-        ibv_create_qp(w.pd, &mut w.init_attr(IBV_QPT_XRC_SEND)),
         ibv_create_qp(w.pd, &mut w.init_attr(IBV_QPT_RAW_PACKET));
         minus:
     );
