@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::net::IpAddr;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -23,6 +24,7 @@ use rustix::event::epoll;
 use crate::device::Device;
 use crate::driver::list;
 use crate::error::NicError;
+use crate::fork;
 use crate::nic::{Nic, wake};
 use crate::qp::QpCell;
 use crate::sync::LockExt;
@@ -120,6 +122,7 @@ impl Nic {
         if self.groups_by_udp(device) {
             let link = self.open_udp(device)?;
             let watch = |fd: std::os::fd::BorrowedFd<'_>| {
+                fork::guard_socket(fd.as_raw_fd());
                 let data = epoll::EventData::new_u64(wake::UDP);
                 epoll::add(&self.wakeups, fd, data, epoll::EventFlags::IN).map_err(io::Error::from)
             };
@@ -142,7 +145,7 @@ impl Nic {
         if members.is_empty() {
             joined.remove(&group);
             if self.groups_by_udp(cell.context.device()) {
-                self.each_udp(|link| link.leave(group));
+                self.each_udp(|link| link.leave(group, |fd| fork::release_socket(fd.as_raw_fd())));
             } else {
                 self.groups.withdraw(group);
             }

@@ -182,6 +182,7 @@ impl Nic {
         })?;
         let link = Arc::new(link);
         for fd in link.fds() {
+            fork::guard_socket(fd.as_raw_fd());
             epoll::add(
                 &self.wakeups,
                 fd,

@@ -280,6 +280,11 @@ impl Qp {
         })
     }
 
+    /// Fails in a forked child, where the locks of the queue pair may be held for ever.
+    pub fn usable(&self) -> Result<(), NicError> {
+        self.cell.context.usable()
+    }
+
     pub fn number(&self) -> u32 {
         self.cell.number
     }

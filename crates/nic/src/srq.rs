@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use adverb_engine::{PdId, PostError, RecvWqe, RecvWr, Srq as Queue, SrqAttr};
+use adverb_engine::{PdId, PostError, QpState, RecvWqe, RecvWr, Srq as Queue, SrqAttr};
 
 use crate::async_events::{AsyncKind, Source};
 use crate::context::Context;
@@ -92,7 +92,15 @@ impl Srq {
         self.cell.xrc.as_ref().map(|xrc| xrc.number)
     }
 
+    /// Fails in a forked child, where the locks of the SRQ may be held for ever.
+    pub fn usable(&self) -> Result<(), NicError> {
+        self.cell.context.usable()
+    }
+
     pub fn post(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        if self.usable().is_err() {
+            return Err(PostError::WrongState { state: QpState::Err });
+        }
         self.cell.queue.acquire().post(wr)
     }
 

@@ -468,6 +468,7 @@ pub unsafe extern "C" fn ibv_query_qp(
         let qp = unsafe { find::<Qp>(qp.cast()) }?;
         not_null(attr, "attribute")?;
         not_null(init, "place for the creation attributes")?;
+        qp.nic.usable()?;
         let now = qp.nic.attrs();
         let mut out = ibv_qp_attr::zeroed();
         out.qp_state = now.state as u32;

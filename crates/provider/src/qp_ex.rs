@@ -273,6 +273,7 @@ impl List {
             return Err(mistake);
         }
         self.check(qp.is_datagram)?;
+        qp.nic.usable()?;
         // Other threads that post to the queue pair meanwhile do so without `wr_start`, which the manual leaves to them
         // to keep apart; so the room that is there now stays.
         if self.requests.len() > qp.nic.send_room() as usize {

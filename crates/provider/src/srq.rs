@@ -48,11 +48,9 @@ unsafe fn create(
         let (max_wr, max_sge, token) = (attr.max_wr, attr.max_sge, token as u64);
         let nic = match xrc {
             None => share.nic.create_srq(max_wr, max_sge, token)?,
-            Some(Xrc { domain, cq }) => {
-                domain
-                    .nic
-                    .create_srq(&share.nic, &cq.nic, max_wr, max_sge, token)?
-            }
+            Some(Xrc { domain, cq }) => domain
+                .nic
+                .create_srq(&share.nic, &cq.nic, max_wr, max_sge, token)?,
         };
         let mut public = ibv_srq::zeroed();
         public.context = context;
@@ -189,6 +187,7 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
         // SAFETY: as our caller promises.
         let srq = unsafe { find::<Srq>(srq) }?;
         not_null(attr, "attribute")?;
+        srq.nic.usable()?;
         let now = srq.nic.attrs();
         // SAFETY: not NULL, so the caller says that it can be written.
         unsafe {

@@ -37,10 +37,16 @@ impl UdpLink {
         Ok(())
     }
 
-    /// Leaves a group; of one that was not joined nothing is left.
-    pub fn leave(&self, group: IpAddr) {
+    /// Leaves a group, if it was joined. `forget` gets the descriptor just before it is closed.
+    pub fn leave(&self, group: IpAddr, mut forget: impl FnMut(BorrowedFd<'_>)) {
         let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
-        groups.retain(|endpoint| endpoint.address != group);
+        groups.retain(|endpoint| {
+            let leaves = endpoint.address == group;
+            if leaves {
+                forget(endpoint.socket.as_fd());
+            }
+            !leaves
+        });
     }
 }
 

@@ -239,7 +239,7 @@ fn a_group_reaches_whoever_has_joined_and_nobody_after_leaving() {
     link.flush(0);
     let got = collect(&[&link], 1);
     assert_eq!((got[0].0.dst, &got[0].1[..]), (group, &packet[..]));
-    link.leave(group);
+    link.leave(group, |_| ());
     link.send(&route, &Meta::of(&path), &packet).unwrap();
     link.flush(0);
     assert_eq!(link.receive(8, &mut |_, _| ()), 0);
