@@ -296,8 +296,16 @@ unsafe fn change(
     };
     let share = match flags & IBV_REREG_MR_CHANGE_PD {
         0 => None,
-        // SAFETY: as our caller promises.
-        _ => Some(unsafe { find::<Pd>(pd) }?.share()),
+        _ => {
+            // SAFETY: as our caller promises.
+            let domain = unsafe { find::<Pd>(pd) }?;
+            if !Arc::ptr_eq(domain.family(), &mr.family) {
+                return Err(Error::Argument(
+                    "region and domain belong to different contexts",
+                ));
+            }
+            Some(domain.share())
+        }
     };
     mr.nic.rereg(
         translation,
