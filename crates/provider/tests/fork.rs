@@ -78,7 +78,11 @@ fn a_child_of_a_parent_in_use_starts_afresh() {
                     assert!(message(&w), "the parent goes on meanwhile");
                     let mut status = 0;
                     assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
-                    assert!(libc::WIFEXITED(status), "ended by signal {}", libc::WTERMSIG(status));
+                    assert!(
+                        libc::WIFEXITED(status),
+                        "ended by signal {}",
+                        libc::WTERMSIG(status)
+                    );
                     assert_eq!(libc::WEXITSTATUS(status), 0);
                 }
             }
