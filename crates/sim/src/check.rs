@@ -419,9 +419,7 @@ impl World {
                 self.stats.rebuilt,
                 self.fabric.counters.sent,
             );
-            if before != after {
-                self.note_progress();
-            } else if self.is_idle() {
+            if before == after && self.is_idle() {
                 break;
             }
         }

@@ -170,7 +170,12 @@ impl World {
         let ends: &[usize] = if a == b { &[a] } else { &[a, b] };
         let transport = self.endpoints[a].transport;
         let mtu = self.random.pick(&Mtu::ALL);
-        let window = self.random.pick(&[u32::MAX, u32::MAX, 1, 2, 5, 16, 64]);
+        // Going back over a whole long message for each loss would take for ever.
+        let window = if self.profile.max_len > 50_000 {
+            self.random.pick(&[16, 64, 256])
+        } else {
+            self.random.pick(&[u32::MAX, u32::MAX, 1, 2, 5, 16, 64])
+        };
         let reads = self.random.below(5) as u8;
         for &e in ends {
             // A queue pair that was reset keeps its number.
@@ -463,6 +468,7 @@ impl World {
             }
         }
         self.stats.rebuilt += 1;
+        self.note_progress();
         self.connect(conn);
     }
 }

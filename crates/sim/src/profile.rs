@@ -40,13 +40,17 @@ pub(crate) struct Profile {
 
 impl Profile {
     pub(crate) fn of(random: &mut Random) -> Self {
-        let kind = random.below(20);
+        let kind = random.below(40);
         let mut p = match kind {
             0 => Self::large(random),
-            1..6 => Self::packets(random),
+            1..10 => Self::packets(random),
             _ => Self::small(random),
         };
         p.faults = faults(random);
+        if kind == 0 {
+            let f = &mut p.faults;
+            (f.loss, f.corrupt, f.late) = (f.loss.min(30), f.corrupt.min(30), f.late.min(30));
+        }
         p.faults.lateness = 2 * p.timeout_ns();
         p.impatient = random.chance(1500);
         if p.impatient {
