@@ -193,7 +193,7 @@ impl Cq {
         if self.entries.len() - self.announced >= count.min(self.capacity) {
             return false;
         }
-        self.due.get_or_insert(now.plus_nanos(period_ns));
+        self.due.get_or_insert_with(|| now.plus_nanos(period_ns));
         true
     }
 

@@ -84,16 +84,28 @@ impl Groups {
     }
 
     fn note_change(&self) -> io::Result<()> {
-        let mut file = OpenOptions::new().append(true).create(true).open(self.dir.join("changes"))?;
+        let mut file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(self.dir.join("changes"))?;
         file.write_all(b"+")
     }
 
     /// The slots of other processes in the group, dead ones included.
     fn slots(&self, group: IpAddr) -> Vec<u16> {
-        let Ok(entries) = fs::read_dir(&self.dir) else { return Vec::new() };
+        let Ok(entries) = fs::read_dir(&self.dir) else {
+            return Vec::new();
+        };
         let prefix = format!("{group}@");
         entries
-            .filter_map(|e| e.ok()?.file_name().to_str()?.strip_prefix(&prefix)?.parse().ok())
+            .filter_map(|e| {
+                e.ok()?
+                    .file_name()
+                    .to_str()?
+                    .strip_prefix(&prefix)?
+                    .parse()
+                    .ok()
+            })
             .filter(|slot| *slot != self.slot)
             .collect()
     }
@@ -108,16 +120,32 @@ impl Nic {
     /// Joins; a second time changes nothing.
     pub(crate) fn join_group(&self, cell: &Arc<QpCell>, group: IpAddr) -> Result<(), NicError> {
         let device = cell.context.device();
-        let mut joined = self.groups.joined.write().unwrap_or_else(PoisonError::into_inner);
-        if joined.get(&group).is_some_and(|m| m.iter().any(|c| Arc::ptr_eq(c, cell))) {
+        let mut joined = self
+            .groups
+            .joined
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        if joined
+            .get(&group)
+            .is_some_and(|m| m.iter().any(|c| Arc::ptr_eq(c, cell)))
+        {
             return Ok(());
         }
-        let (groups, members) = (joined.len() as u32, joined.get(&group).map_or(0, Vec::len) as u32);
+        let (groups, members) = (
+            joined.len() as u32,
+            joined.get(&group).map_or(0, Vec::len) as u32,
+        );
         if members == 0 && groups >= MAX_GROUPS {
-            return Err(NicError::Limit { what: "multicast group", limit: MAX_GROUPS.into() });
+            return Err(NicError::Limit {
+                what: "multicast group",
+                limit: MAX_GROUPS.into(),
+            });
         }
         if members >= MAX_MEMBERS {
-            return Err(NicError::Limit { what: "queue pair in the group", limit: MAX_MEMBERS.into() });
+            return Err(NicError::Limit {
+                what: "queue pair in the group",
+                limit: MAX_MEMBERS.into(),
+            });
         }
         if self.groups_by_udp(device) {
             let link = self.open_udp(device)?;
@@ -126,9 +154,12 @@ impl Nic {
                 let data = epoll::EventData::new_u64(wake::UDP);
                 epoll::add(&self.wakeups, fd, data, epoll::EventFlags::IN).map_err(io::Error::from)
             };
-            link.join(group, watch).map_err(NicError::io("joining a multicast group"))?;
+            link.join(group, watch)
+                .map_err(NicError::io("joining a multicast group"))?;
         } else {
-            self.groups.announce(group).map_err(NicError::io("joining a multicast group"))?;
+            self.groups
+                .announce(group)
+                .map_err(NicError::io("joining a multicast group"))?;
         }
         joined.entry(group).or_default().push(Arc::clone(cell));
         cell.groups.fetch_add(1, Ordering::AcqRel);
@@ -137,9 +168,17 @@ impl Nic {
 
     /// Leaves; false when the queue pair was no member.
     pub(crate) fn leave_group(&self, cell: &Arc<QpCell>, group: IpAddr) -> bool {
-        let mut joined = self.groups.joined.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(members) = joined.get_mut(&group) else { return false };
-        let Some(at) = members.iter().position(|c| Arc::ptr_eq(c, cell)) else { return false };
+        let mut joined = self
+            .groups
+            .joined
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some(members) = joined.get_mut(&group) else {
+            return false;
+        };
+        let Some(at) = members.iter().position(|c| Arc::ptr_eq(c, cell)) else {
+            return false;
+        };
         members.swap_remove(at);
         cell.groups.fetch_sub(1, Ordering::AcqRel);
         if members.is_empty() {
@@ -158,7 +197,11 @@ impl Nic {
         if cell.groups.load(Ordering::Acquire) == 0 {
             return;
         }
-        let joined = self.groups.joined.read().unwrap_or_else(PoisonError::into_inner);
+        let joined = self
+            .groups
+            .joined
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         let all: Vec<IpAddr> = joined.keys().copied().collect();
         drop(joined);
         for group in all {
@@ -175,7 +218,11 @@ impl Nic {
         packet: &[u8],
     ) -> Result<(), SendError> {
         let here = {
-            let joined = self.groups.joined.read().unwrap_or_else(PoisonError::into_inner);
+            let joined = self
+                .groups
+                .joined
+                .read()
+                .unwrap_or_else(PoisonError::into_inner);
             joined.contains_key(&group)
         };
         let mut sent = false;
@@ -185,7 +232,10 @@ impl Nic {
         }
         let mut elsewhere = self.groups.elsewhere.acquire();
         let changes = self.groups.changes();
-        let known = elsewhere.entry(group).or_insert(Known { changes: u64::MAX, routes: Vec::new() });
+        let known = elsewhere.entry(group).or_insert(Known {
+            changes: u64::MAX,
+            routes: Vec::new(),
+        });
         if known.changes != changes {
             known.changes = changes;
             known.routes.clear();
@@ -219,7 +269,11 @@ impl Nic {
     ) {
         let group = Gid::from_ip(meta.dst).to_ip();
         let members = {
-            let joined = self.groups.joined.read().unwrap_or_else(PoisonError::into_inner);
+            let joined = self
+                .groups
+                .joined
+                .read()
+                .unwrap_or_else(PoisonError::into_inner);
             joined.get(&group).cloned().unwrap_or_default()
         };
         let from = PacketMeta {
@@ -240,7 +294,11 @@ impl Nic {
             if state.destroyed {
                 continue;
             }
-            if state.machine.handle_packet(now, &from, packet, &mut cell.view()).is_err() {
+            if state
+                .machine
+                .handle_packet(now, &from, packet, &mut cell.view())
+                .is_err()
+            {
                 self.counters.refused.fetch_add(1, Ordering::Relaxed);
             }
             cell.settle(&mut state, now);

@@ -61,7 +61,10 @@ impl XrcTable {
     ) -> Result<Arc<SrqCell>, NicError> {
         let mut srqs = self.srqs.write().unwrap_or_else(PoisonError::into_inner);
         if srqs.len() as u32 >= qpn::LOCAL_MAX {
-            return Err(NicError::Limit { what: "XRC SRQ number", limit: qpn::LOCAL_MAX.into() });
+            return Err(NicError::Limit {
+                what: "XRC SRQ number",
+                limit: qpn::LOCAL_MAX.into(),
+            });
         }
         // Numbers go round, so a freed one rests for as long as possible.
         let number = loop {
@@ -77,7 +80,10 @@ impl XrcTable {
     }
 
     pub(crate) fn remove(&self, number: u32) {
-        self.srqs.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        self.srqs
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&number);
     }
 
     /// The SRQ with this number, if it belongs to the domain of the queue pair.
@@ -87,19 +93,27 @@ impl XrcTable {
         srqs.get(&number).filter(|srq| srq.is_in(domain)).cloned()
     }
 
-    fn open(&self, device: u32, file: Option<FileId>, create: bool, exclusive: bool) -> Result<Arc<Domain>, NicError> {
+    fn open(
+        &self,
+        device: u32,
+        file: Option<FileId>,
+        create: bool,
+        exclusive: bool,
+    ) -> Result<Arc<Domain>, NicError> {
         let Some(file) = file else {
             if !create {
-                return Err(NicError::io("opening an XRC domain")(std::io::Error::from_raw_os_error(libc::EAGAIN)));
+                return Err(NicError::io("opening an XRC domain")(
+                    std::io::Error::from_raw_os_error(libc::EAGAIN),
+                ));
             }
             return Ok(Arc::new(Domain));
         };
         let mut named = self.named.acquire();
         named.retain(|_, domain| domain.strong_count() > 0);
         match named.get(&(device, file)).and_then(Weak::upgrade) {
-            Some(_) if exclusive => {
-                Err(NicError::BadArgument("the XRC domain of this file is open, and O_EXCL was given"))
-            }
+            Some(_) if exclusive => Err(NicError::BadArgument(
+                "the XRC domain of this file is open, and O_EXCL was given",
+            )),
             Some(domain) => Ok(domain),
             // The kernel's answer to a domain that is not there, without O_CREAT.
             None if !create => Err(NicError::io("opening an XRC domain")(
@@ -123,7 +137,11 @@ impl Xrcd {
     ) -> Result<Arc<Self>, NicError> {
         let table = &context.nic().xrc;
         let domain = table.open(context.device().index, file, create, exclusive)?;
-        Ok(Arc::new(Self { context: Arc::clone(context), domain, users: Arc::default() }))
+        Ok(Arc::new(Self {
+            context: Arc::clone(context),
+            domain,
+            users: Arc::default(),
+        }))
     }
 
     pub fn context(&self) -> &Arc<Context> {
@@ -135,7 +153,10 @@ impl Xrcd {
         self.context.usable()?;
         match self.users.load(Ordering::Acquire) {
             0 => Ok(()),
-            count => Err(NicError::Busy { what: "XRC domain", count }),
+            count => Err(NicError::Busy {
+                what: "XRC domain",
+                count,
+            }),
         }
     }
 
@@ -149,7 +170,15 @@ impl Xrcd {
         user: u64,
     ) -> Result<Arc<Srq>, NicError> {
         self.context.usable()?;
-        Srq::new_xrc(&self.context, pd.claim(), self.claim(), cq, max_wr, max_sge, user)
+        Srq::new_xrc(
+            &self.context,
+            pd.claim(),
+            self.claim(),
+            cq,
+            max_wr,
+            max_sge,
+            user,
+        )
     }
 
     /// The receiving half of an XRC connection.
@@ -166,6 +195,9 @@ impl Xrcd {
 
     fn claim(&self) -> XrcdUse {
         self.users.fetch_add(1, Ordering::AcqRel);
-        XrcdUse { domain: Arc::clone(&self.domain), users: Arc::clone(&self.users) }
+        XrcdUse {
+            domain: Arc::clone(&self.domain),
+            users: Arc::clone(&self.users),
+        }
     }
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant as Clock};
 
 use adverb_nic::{
-    Access, AhSpec, AttrMask, Completion, Context, Cq, Gid, Mr, NicError, Pd, Qp, QpAttr, QpCaps, QpNum, QpSpec,
-    QpState, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge, Transport, UdAddress, WcOpcode, devices,
+    Access, AhSpec, AttrMask, Completion, Context, Cq, Gid, Mr, NicError, Pd, Qp, QpAttr, QpCaps,
+    QpNum, QpSpec, QpState, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge, Transport, UdAddress,
+    WcOpcode, devices,
 };
 
 const QKEY: u32 = 0x1234;
@@ -22,7 +23,13 @@ struct Member {
 fn member(context: &Arc<Context>, blocks_own_multicast: bool) -> Member {
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(16, None, 0, 1).unwrap();
-    let caps = QpCaps { max_send_wr: 8, max_recv_wr: 8, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
+    let caps = QpCaps {
+        max_send_wr: 8,
+        max_recv_wr: 8,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        max_inline: 0,
+    };
     let spec = QpSpec {
         transport: Transport::Ud,
         send_cq: &cq,
@@ -34,28 +41,47 @@ fn member(context: &Arc<Context>, blocks_own_multicast: bool) -> Member {
         user: 1,
     };
     let qp = pd.create_qp(&spec).unwrap();
-    let attr = QpAttr { qkey: QKEY, ..QpAttr::default() };
+    let attr = QpAttr {
+        qkey: QKEY,
+        ..QpAttr::default()
+    };
     let init = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY;
     for (state, mask) in [
         (QpState::Init, init),
         (QpState::Rtr, AttrMask::empty()),
         (QpState::Rts, AttrMask::SQ_PSN),
     ] {
-        qp.modify(&QpAttr { state, ..attr }, mask | AttrMask::STATE).unwrap();
+        qp.modify(&QpAttr { state, ..attr }, mask | AttrMask::STATE)
+            .unwrap();
     }
     let memory = vec![0u8; 4096].into_boxed_slice();
     let addr = memory.as_ptr() as u64;
     let mr = pd.reg_mr(addr, 4096, addr, Access::LOCAL_WRITE).unwrap();
-    Member { qp, cq, pd, mr, memory }
+    Member {
+        qp,
+        cq,
+        pd,
+        mr,
+        memory,
+    }
 }
 
 impl Member {
     fn sge(&self, at: usize, len: u32) -> Sge {
-        Sge { addr: self.memory.as_ptr() as u64 + at as u64, len, lkey: adverb_nic::Key(self.mr.lkey()) }
+        Sge {
+            addr: self.memory.as_ptr() as u64 + at as u64,
+            len,
+            lkey: adverb_nic::Key(self.mr.lkey()),
+        }
     }
 
     fn recv(&self, wr_id: u64) {
-        self.qp.post_recv(&RecvWr { wr_id, sges: &[self.sge(0, 2048)] }).unwrap();
+        self.qp
+            .post_recv(&RecvWr {
+                wr_id,
+                sges: &[self.sge(0, 2048)],
+            })
+            .unwrap();
     }
 
     fn send_to(&self, group: Gid) {
@@ -70,7 +96,11 @@ impl Member {
             port: 1,
         };
         let ah = self.pd.create_ah(&spec).unwrap();
-        let ud = UdAddress { av: *ah.av(), remote_qpn: ALL_MEMBERS, remote_qkey: QKEY };
+        let ud = UdAddress {
+            av: *ah.av(),
+            remote_qpn: ALL_MEMBERS,
+            remote_qkey: QKEY,
+        };
         let wr = SendWr {
             wr_id: 99,
             op: SendOp::Send,
@@ -94,7 +124,10 @@ impl Member {
             if n == 0 && ids.len() >= count {
                 return ids;
             }
-            assert!(start.elapsed() < Duration::from_secs(5), "{ids:?} of {count} receives");
+            assert!(
+                start.elapsed() < Duration::from_secs(5),
+                "{ids:?} of {count} receives"
+            );
         }
     }
 }
@@ -106,8 +139,12 @@ fn group(text: &str) -> Gid {
 #[test]
 fn a_datagram_is_copied_to_every_member_and_to_nobody_else() {
     let context = Context::open(&devices().unwrap()[0]).unwrap();
-    let members: Vec<Member> = [false, false, true, false].map(|b| member(&context, b)).into();
-    let [echo, plain, silent, stranger] = &members[..] else { unreachable!() };
+    let members: Vec<Member> = [false, false, true, false]
+        .map(|b| member(&context, b))
+        .into();
+    let [echo, plain, silent, stranger] = &members[..] else {
+        unreachable!()
+    };
     for family in ["239.5.5.5", "ff05::1:5"] {
         let group = group(family);
         for m in [echo, plain, silent] {
@@ -129,10 +166,19 @@ fn a_datagram_is_copied_to_every_member_and_to_nobody_else() {
             m.qp.detach_multicast(group).unwrap();
         }
         silent.recv(3);
-        assert!(matches!(plain.qp.detach_multicast(group), Err(NicError::BadArgument(_))));
+        assert!(matches!(
+            plain.qp.detach_multicast(group),
+            Err(NicError::BadArgument(_))
+        ));
         for m in [silent, stranger] {
             // The receives that are left would be in the way of the next round.
-            let (reset, attr) = (AttrMask::STATE, QpAttr { qkey: QKEY, ..QpAttr::default() });
+            let (reset, attr) = (
+                AttrMask::STATE,
+                QpAttr {
+                    qkey: QKEY,
+                    ..QpAttr::default()
+                },
+            );
             m.qp.modify(&attr, reset).unwrap();
             let init = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY;
             for (state, mask) in [
@@ -140,7 +186,8 @@ fn a_datagram_is_copied_to_every_member_and_to_nobody_else() {
                 (QpState::Rtr, AttrMask::empty()),
                 (QpState::Rts, AttrMask::SQ_PSN),
             ] {
-                m.qp.modify(&QpAttr { state, ..attr }, mask | AttrMask::STATE).unwrap();
+                m.qp.modify(&QpAttr { state, ..attr }, mask | AttrMask::STATE)
+                    .unwrap();
             }
         }
     }
@@ -155,6 +202,9 @@ fn a_member_cannot_be_destroyed_and_only_datagrams_have_groups() {
     assert!(matches!(one.qp.destroy(), Err(NicError::Busy { .. })));
     one.qp.detach_multicast(group).unwrap();
     let unicast = Gid::from_ip("10.0.0.1".parse().unwrap());
-    assert!(matches!(one.qp.attach_multicast(unicast), Err(NicError::BadArgument(_))));
+    assert!(matches!(
+        one.qp.attach_multicast(unicast),
+        Err(NicError::BadArgument(_))
+    ));
     one.qp.destroy().unwrap();
 }

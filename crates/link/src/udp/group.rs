@@ -26,10 +26,9 @@ impl UdpLink {
         }
         let (endpoint, _) = Endpoint::open(group, self.port, self.scope_id)?;
         match group {
-            IpAddr::V4(ip) => endpoint.socket.join_multicast_v4_n(
-                &ip,
-                &InterfaceIndexOrAddress::Index(self.scope_id),
-            )?,
+            IpAddr::V4(ip) => endpoint
+                .socket
+                .join_multicast_v4_n(&ip, &InterfaceIndexOrAddress::Index(self.scope_id))?,
             IpAddr::V6(ip) => endpoint.socket.join_multicast_v6(&ip, self.scope_id)?,
         }
         watch(endpoint.socket.as_fd())?;

@@ -20,8 +20,8 @@ mod send;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, PoisonError, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 use adverb_wire::Gid;
 use quinn_udp::UdpSocketState;
