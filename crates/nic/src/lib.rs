@@ -8,6 +8,7 @@
 //! | who makes progress, and when does who sleep | `driver.rs`, `thread.rs` |
 //! | which link does a packet take | `route.rs` |
 //! | what does the engine see of all this | `host.rs` |
+//! | what is behind a memory key | `backing.rs` |
 //! | what is shared by the contexts of a process | `nic.rs` |
 //! | how does the death of a peer show | `peers.rs` |
 //! | where is time read | `clock.rs`, nowhere else |
@@ -36,6 +37,7 @@ mod mw;
 mod nic;
 mod pd;
 mod peers;
+mod ports;
 mod qp;
 mod qp_table;
 mod quota;

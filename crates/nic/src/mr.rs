@@ -23,14 +23,16 @@ pub struct Mr {
 }
 
 struct Registration {
-    pd: PdUse,
+    pd_id: PdId,
+    /// Given back when the registration ends, though the object may stay on under other names.
+    pd: Option<PdUse>,
     addr: u64,
     len: u64,
     iova: u64,
     access: Access,
     /// Memory of the program, which can be registered anew.
     own_memory: bool,
-    _dm: Option<DmUse>,
+    dm: Option<DmUse>,
 }
 
 /// What to do with pages of on-demand regions.
@@ -54,19 +56,29 @@ impl Mr {
         access: Access,
     ) -> Result<Arc<Self>, NicError> {
         let backing = back(context, addr, len, access)?;
-        let now = Registration { pd, addr, len, iova, access, own_memory: true, _dm: None };
+        let now = Registration {
+            pd_id: pd.id,
+            pd: Some(pd),
+            addr,
+            len,
+            iova,
+            access,
+            own_memory: true,
+            dm: None,
+        };
         Self::insert(context, now, backing)
     }
 
     pub(crate) fn null(context: &Arc<Context>, pd: PdUse) -> Result<Arc<Self>, NicError> {
         let now = Registration {
-            pd,
+            pd_id: pd.id,
+            pd: Some(pd),
             addr: 0,
             len: u64::MAX,
             iova: 0,
             access: Access::LOCAL_WRITE,
             own_memory: false,
-            _dm: None,
+            dm: None,
         };
         Self::insert(context, now, Backing::Null)
     }
@@ -93,13 +105,14 @@ impl Mr {
             });
         }
         let now = Registration {
-            pd,
+            pd_id: pd.id,
+            pd: Some(pd),
             addr: 0,
             len,
             iova: 0,
             access,
             own_memory: false,
-            _dm: Some(dm.claim()),
+            dm: Some(dm.claim()),
         };
         Self::insert(context, now, Backing::Device { block: dm.block(), offset })
     }
@@ -111,7 +124,7 @@ impl Mr {
     ) -> Result<Arc<Self>, NicError> {
         let (addr, len) = (now.addr, now.len);
         context.quotas.mrs.claim("MR", context.device().limits().max_mr)?;
-        let spec = MrSpec { pd: now.pd.id, iova: now.iova, len, access: now.access };
+        let spec = MrSpec { pd: now.pd_id, iova: now.iova, len, access: now.access };
         let inserted =
             context.nic().keys.write().unwrap_or_else(PoisonError::into_inner).insert(spec, backing);
         let key = match inserted {
@@ -158,7 +171,7 @@ impl Mr {
         };
         let backing = back(&self.context, addr, len, access)?;
         let new_pd = pd.map(|p| p.claim());
-        let pd_id = new_pd.as_ref().map_or(now.pd.id, |p| p.id);
+        let pd_id = new_pd.as_ref().map_or(now.pd_id, |p| p.id);
         {
             let mut keys = self.context.nic().keys.write().unwrap_or_else(PoisonError::into_inner);
             keys.rereg(self.key, MrSpec { pd: pd_id, iova, len, access })
@@ -168,7 +181,8 @@ impl Mr {
             }
         }
         if let Some(pd) = new_pd {
-            now.pd = pd;
+            now.pd_id = pd.id;
+            now.pd = Some(pd);
         }
         (now.addr, now.len, now.iova, now.access) = (addr, len, iova, access);
         Ok(())
@@ -179,22 +193,23 @@ impl Mr {
     /// windows are bound to the region.
     pub fn dereg(&self) -> Result<(), NicError> {
         self.context.usable()?;
-        let mut keys = self.context.nic().keys.write().unwrap_or_else(PoisonError::into_inner);
-        match keys.windows_of(self.key) {
-            0 => {
-                if !self.closed.swap(true, Ordering::AcqRel) {
-                    keys.remove(self.key);
-                    self.context.quotas.mrs.release();
-                }
-                Ok(())
-            }
-            count => Err(NicError::Busy { what: "MR", count: count.into() }),
+        {
+            let mut keys = self.context.nic().keys.write().unwrap_or_else(PoisonError::into_inner);
+            match keys.windows_of(self.key) {
+                0 if self.closed.swap(true, Ordering::AcqRel) => return Ok(()),
+                0 => keys.remove(self.key),
+                count => return Err(NicError::Busy { what: "MR", count: count.into() }),
+            };
         }
+        self.context.quotas.mrs.release();
+        let mut now = self.now.acquire();
+        (now.pd, now.dm) = (None, None);
+        Ok(())
     }
 
     /// The protection domain it is in now, to compare with others.
     pub fn is_in(&self, pd: &Pd) -> bool {
-        self.now.acquire().pd.id == pd.id()
+        self.now.acquire().pd_id == pd.id()
     }
 
     fn release(&self) {
