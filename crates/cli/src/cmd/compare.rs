@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::args::Model;
 use crate::measure::machine::Machine;
 use crate::measure::ns;
+use crate::measure::others::Others;
 use crate::measure::summary::median;
 use crate::plan::{ComparePlan, MODELS, Shape};
 use crate::report::{self, Cell, Comparison, advice};
@@ -19,7 +20,9 @@ pub(crate) fn execute(plan: ComparePlan) -> Result<()> {
     let machine = Machine::measure()?;
     let mut pair = Pair::processes(None)?;
     let device = pair.connect(plan.device.as_deref(), MESSAGE, machine.chosen)?;
+    let others = Others::watch(pair.process_ids());
     let cells = measure(&plan, &machine, &mut pair)?;
+    let others_cpu_percent = others.and_then(|others| others.cpu_percent());
     drop(pair);
     let advice = plan
         .shapes
@@ -37,6 +40,7 @@ pub(crate) fn execute(plan: ComparePlan) -> Result<()> {
         spin_ns: machine.spin_ns(),
         machine,
         rounds: plan.rounds,
+        others_cpu_percent,
         device,
         cells,
         advice,

@@ -125,9 +125,10 @@ pub(crate) fn two_copy_stream_gb_per_s(cores: Cores) -> f64 {
 fn copy_in(cores: Cores, full: &SyncSender<Box<[u8]>>, empty: &Receiver<Box<[u8]>>) -> f64 {
     pin(cores.client);
     let source = vec![2_u8; STREAM_SET];
-    let mut start = Instant::now();
-    let mut copied = 0_u64;
-    let mut warm = false;
+    let begin = Instant::now();
+    let mut lap = begin;
+    let mut copied = 0;
+    let mut best = 0.0;
     for place in (0..STREAM_SET / CHUNK).cycle() {
         let Some(mut chunk) = spin_receive(cores, empty) else {
             break;
@@ -136,16 +137,17 @@ fn copy_in(cores: Cores, full: &SyncSender<Box<[u8]>>, empty: &Receiver<Box<[u8]
         if full.try_send(chunk).is_err() {
             break;
         }
-        copied += CHUNK as u64;
-        if !warm && copied >= STREAM_SET as u64 {
-            // Both sets have been touched: page faults are over.
-            (warm, copied, start) = (true, 0, Instant::now());
-        }
-        if warm && start.elapsed() >= STREAM_TIME {
-            break;
+        copied += CHUNK;
+        if copied == STREAM_LAP {
+            // A limit is what the machine can do when it is left alone: the best lap counts.
+            best = f64::max(best, copied as f64 / ns(lap.elapsed()).max(1) as f64);
+            (copied, lap) = (0, Instant::now());
+            if begin.elapsed() >= STREAM_TIME {
+                break;
+            }
         }
     }
-    copied as f64 / ns(start.elapsed()).max(1) as f64
+    best
 }
 
 /// Receives without a system call: a wake-up would cost more than the chunk.
@@ -243,7 +245,9 @@ const CHUNK: usize = 64 << 10;
 const CHUNKS: usize = 16;
 /// Larger than caches, on each side.
 const STREAM_SET: usize = 64 << 20;
-const STREAM_TIME: Duration = Duration::from_millis(300);
+/// Far more than what fits into the chunks under way.
+const STREAM_LAP: usize = 16 << 20;
+const STREAM_TIME: Duration = Duration::from_millis(400);
 
 #[cfg(test)]
 mod tests {

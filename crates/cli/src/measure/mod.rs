@@ -3,6 +3,7 @@
 pub(crate) mod cores;
 pub(crate) mod limits;
 pub(crate) mod machine;
+pub(crate) mod others;
 pub(crate) mod summary;
 
 use std::time::{Duration, Instant};

@@ -39,7 +39,7 @@ pub(crate) fn advise(shape: &str, gap_ns: Option<f64>, cells: &[Cell]) -> Option
 fn leanest<'a>(cells: impl Iterator<Item = &'a Cell>) -> Option<&'a Cell> {
     let handicap = |cell: &Cell| match cell.model {
         Model::Adaptive => 0.0,
-        Model::Busy | Model::Event => 10.0,
+        Model::Busy | Model::Event => CLOSE,
     };
     cells.min_by(|a, b| (a.cpu_percent + handicap(a)).total_cmp(&(b.cpu_percent + handicap(b))))
 }
@@ -56,7 +56,7 @@ fn why(chosen: &Cell, fast: &Cell, lean: &Cell, cells: &[Cell]) -> String {
             cpu(fast)
         );
     }
-    if chosen.model == lean.model {
+    if lean.cpu_percent > chosen.cpu_percent - CLOSE {
         let rest: Vec<_> = cells
             .iter()
             .filter(|cell| cell.model != chosen.model)
@@ -69,10 +69,10 @@ fn why(chosen: &Cell, fast: &Cell, lean: &Cell, cells: &[Cell]) -> String {
                 )
             })
             .collect();
-        let close = cells.iter().any(|cell| {
-            cell.model == Model::Busy && (cell.cpu_percent - chosen.cpu_percent).abs() < 10.0
-        });
-        let idle = if close && chosen.model == Model::Adaptive {
+        let as_busy = |cell: &Cell| {
+            cell.model == Model::Busy && (cell.cpu_percent - chosen.cpu_percent).abs() < CLOSE
+        };
+        let idle = if chosen.model == Model::Adaptive && cells.iter().any(as_busy) {
             "; as busy as polling under this traffic, but it lets go of the core when traffic stops"
         } else {
             ""
@@ -86,6 +86,9 @@ fn why(chosen: &Cell, fast: &Cell, lean: &Cell, cells: &[Cell]) -> String {
         added(lean, chosen)
     )
 }
+
+/// Percent of a core that make no difference.
+const CLOSE: f64 = 10.0;
 
 #[cfg(test)]
 mod tests {

@@ -17,6 +17,8 @@ pub(crate) struct Comparison {
     /// Budget of the adaptive model.
     pub(crate) spin_ns: u64,
     pub(crate) rounds: usize,
+    /// What other programs used meanwhile, in percent of one core; null where it is not known.
+    pub(crate) others_cpu_percent: Option<f64>,
     pub(crate) device: String,
     pub(crate) cells: Vec<Cell>,
     pub(crate) advice: Vec<Advice>,

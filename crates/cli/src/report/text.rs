@@ -68,6 +68,15 @@ pub(crate) fn comparison(out: &mut impl Write, result: &Comparison) -> io::Resul
             "only one core may be used here: both sides share it, and every wait gives it away"
         )?;
     }
+    if let Some(others) = result
+        .others_cpu_percent
+        .filter(|percent| *percent > DISTURBING)
+    {
+        writeln!(
+            out,
+            "other programs used {others:.0} % of a core meanwhile: repeat this on a quiet machine before you rely on it"
+        )?;
+    }
     writeln!(out)?;
     for advice in &result.advice {
         writeln!(
@@ -142,6 +151,9 @@ pub(crate) fn time(ns: f64) -> String {
     };
     format!("{value:.digits$} {unit}")
 }
+
+/// Percent of a core that others may use without spoiling the figures.
+const DISTURBING: f64 = 15.0;
 
 const LEGEND: [&str; 5] = [
     "latency: from the moment a request was due until its reply; added: mean against busy",

@@ -75,8 +75,8 @@ impl Pair {
         let client = match self.done(Role::Client, limit)? {
             Ok(outcome) => outcome,
             // The server's own words say more than the client's retries, if it has any.
-            Err(client) => match self.done(Role::Server, AFTERMATH_LIMIT) {
-                Ok(Err(server)) => bail!("{client}; {server}"),
+            Err(client) => match self.server.answers.recv_timeout(AFTERMATH_LIMIT) {
+                Ok(Answer::Failed(server)) => bail!("{client}; server: {server}"),
                 _ => bail!(client),
             },
         };
@@ -96,6 +96,16 @@ impl Pair {
             Ok(other) => side.unexpected(&other),
             Err(error) => Ok(Err(format!("{error:#}"))),
         }
+    }
+}
+
+impl Pair {
+    /// The processes of both sides; none where they are threads of this one.
+    pub(crate) fn process_ids(&self) -> Vec<u32> {
+        [&self.client, &self.server]
+            .into_iter()
+            .filter_map(|side| side.child.as_ref().map(Child::id))
+            .collect()
     }
 }
 

@@ -91,7 +91,8 @@ fn event_waiting_sleeps_and_busy_waiting_does_not() {
         cell["sleeps_per_op"].as_f64().expect("a number")
     };
     assert_eq!(sleeps("busy"), 0.0);
-    assert!(sleeps("event") > 0.5);
+    // Not once for each request: on a loaded machine requests queue up and share a wake-up.
+    assert!(sleeps("event") > 0.0);
 }
 
 #[test]
