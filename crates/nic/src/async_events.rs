@@ -14,6 +14,8 @@ pub enum AsyncKind {
     CommEst = 4,
     SqDrained = 5,
     DeviceFatal = 8,
+    PortActive = 9,
+    PortErr = 10,
     SrqLimitReached = 15,
     QpLastWqeReached = 16,
 }

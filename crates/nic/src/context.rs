@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use crate::async_events::{AsyncEvent, AsyncKind, Source};
@@ -26,19 +27,24 @@ pub struct Context {
     events: EventQueue<AsyncEvent>,
     ledgers: Mutex<HashMap<Source, Arc<Ledger>>>,
     pub(crate) quotas: Quotas,
+    /// What the program was last told of its port.
+    pub(crate) port_active: AtomicBool,
 }
 
 impl Context {
     pub fn open(device: &Arc<Device>) -> Result<Arc<Self>, NicError> {
         let nic = Nic::of_process()?;
         let events = EventQueue::new().map_err(NicError::io("making the async event queue"))?;
-        Ok(Arc::new(Self {
+        let context = Arc::new(Self {
+            port_active: AtomicBool::new(device.port().active),
             nic,
             device: Arc::clone(device),
             events,
             ledgers: Mutex::new(HashMap::new()),
             quotas: Quotas::default(),
-        }))
+        });
+        context.nic.watch_port(&context);
+        Ok(context)
     }
 
     pub fn device(&self) -> &Arc<Device> {

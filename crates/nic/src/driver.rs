@@ -281,6 +281,7 @@ impl Nic {
                     // An error would come again at the next bell.
                     let _ = self.shm.drain_bell();
                 }
+                wake::INTERFACES => self.interfaces_changed(),
                 key if key >= wake::PEER => self.peer_died((key - wake::PEER) as u16),
                 _ => {}
             }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use adverb_engine::{KeyTable, PdId};
 use adverb_link::shm::private_dir;
@@ -14,6 +14,7 @@ use rustix::event::epoll;
 
 use crate::backing::Backing;
 use crate::config::Config;
+use crate::context::Context;
 use crate::cq::CqCell;
 use crate::device::Device;
 use crate::error::NicError;
@@ -50,6 +51,9 @@ pub(crate) struct Nic {
     pub(crate) blocked: Mutex<Vec<Arc<QpCell>>>,
     pub(crate) blocked_count: AtomicUsize,
     pub(crate) peers: Peers,
+    /// The open devices of this process, and what tells of their interfaces.
+    pub(crate) contexts: Mutex<Vec<Weak<Context>>>,
+    pub(crate) interfaces: OnceLock<Option<OwnedFd>>,
     /// When an application thread last drove, in nanoseconds.
     pub(crate) last_user_drive: AtomicU64,
     /// CQs that are armed and have a channel: somebody may be asleep for them.
@@ -84,6 +88,7 @@ pub(crate) mod wake {
     pub(crate) const BELL: u64 = 1;
     pub(crate) const TIMER: u64 = 2;
     pub(crate) const UDP: u64 = 3;
+    pub(crate) const INTERFACES: u64 = 4;
     /// Plus the slot of the peer.
     pub(crate) const PEER: u64 = 1 << 32;
 }
@@ -143,6 +148,8 @@ impl Nic {
             blocked: Mutex::new(Vec::new()),
             blocked_count: AtomicUsize::new(0),
             peers: Peers::default(),
+            contexts: Mutex::new(Vec::new()),
+            interfaces: OnceLock::new(),
             last_user_drive: AtomicU64::new(0),
             armed: AtomicU64::new(0),
             leader: AtomicBool::new(false),
