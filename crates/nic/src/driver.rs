@@ -57,6 +57,7 @@ impl Nic {
             let mut worked = false;
             for _ in 0..ROUNDS {
                 let mut taken = self.take_inbound(now, dirty);
+                taken += usize::from(self.renew_sleep());
                 if self.timers.due(now) {
                     self.take_timers(now, due, dirty);
                     taken += 1;
@@ -269,12 +270,12 @@ impl Nic {
         waits
     }
 
-    /// Looks at what woke somebody: takes bells and ring hand-overs, notices deaths. Packets and
-    /// timers are found by the pass that follows.
-    pub(crate) fn service_wakeups(&self) {
+    /// Looks at what woke somebody: takes bells and ring hand-overs, notices deaths. True when
+    /// there was anything; packets and timers are found by the pass that must follow then.
+    pub(crate) fn service_wakeups(&self) -> bool {
         let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let Ok(n) = epoll::wait(&self.wakeups, &mut events, Some(&at_once)) else { return };
+        let Ok(n) = epoll::wait(&self.wakeups, &mut events, Some(&at_once)) else { return false };
         for event in events.iter().take(n) {
             match event.data.u64() {
                 wake::BELL => {
@@ -286,6 +287,23 @@ impl Nic {
                 _ => {}
             }
         }
+        n > 0
+    }
+
+    /// Puts the sleep flag up again if bells were taken since the last look, and says so. One of
+    /// them may have been rung for a thread that sleeps on, and its sender took the flag down.
+    /// Not before they are taken, or a bell rung for the new flag would be among them; and a look
+    /// for packets must follow, for what came before the flag was up.
+    fn renew_sleep(&self) -> bool {
+        let taken = self.shm.bells_taken();
+        if self.bells_seen.swap(taken, Ordering::AcqRel) == taken {
+            return false;
+        }
+        let sleepers = self.sleepers.acquire();
+        if *sleepers > 0 {
+            self.shm.page().sleep_flag().announce_sleep();
+        }
+        true
     }
 
     /// Sleeps until `take` gives something, and drives meanwhile if no other thread does.
@@ -346,10 +364,6 @@ impl Nic {
             *sleepers -= 1;
             if *sleepers == 0 {
                 self.shm.page().sleep_flag().announce_awake();
-            } else {
-                // Whoever rang took the flag down for all of us, and another thread sleeps on.
-                // The pass below takes what came before the flag is up again.
-                self.shm.page().sleep_flag().announce_sleep();
             }
         }
         slept?;

@@ -67,6 +67,8 @@ pub(crate) struct Nic {
     /// Threads between announcing their sleep and being awake again. The flag in the process page
     /// is one for all of them, so it changes under this lock only.
     pub(crate) sleepers: Mutex<u32>,
+    /// Bells taken, as far as the sleep flag has been put up again for them.
+    pub(crate) bells_seen: AtomicU64,
     pub(crate) kick: EventFd,
     /// Everything that can wake the NIC: the bell, the timer, sockets, the deaths of peers.
     pub(crate) wakeups: OwnedFd,
@@ -156,6 +158,7 @@ impl Nic {
             waiters: AtomicU32::new(0),
             parked: AtomicBool::new(false),
             sleepers: Mutex::new(0),
+            bells_seen: AtomicU64::new(0),
             kick: EventFd::semaphore().map_err(NicError::io("making an eventfd"))?,
             wakeups,
             next_pd: AtomicU32::new(1),

@@ -87,6 +87,7 @@ pub struct ShmLink {
     turn: AtomicUsize,
     /// Hand-overs, as counted in our page, that have been looked after.
     handovers_seen: AtomicU64,
+    bells_taken: AtomicU64,
 }
 
 impl ShmLink {
@@ -101,6 +102,7 @@ impl ShmLink {
             inbound: RwLock::default(),
             turn: AtomicUsize::new(0),
             handovers_seen: AtomicU64::new(0),
+            bells_taken: AtomicU64::new(0),
         }
     }
 
@@ -229,7 +231,17 @@ impl ShmLink {
             }
         }
         self.handovers_seen.store(handovers, Ordering::Release);
+        if any {
+            self.bells_taken.fetch_add(1, Ordering::AcqRel);
+        }
         Ok(any)
+    }
+
+    /// Grows whenever somebody took messages from our socket, here or in a receive. Bells are for all sleeping threads
+    /// of the process, so whoever takes them must see to the sleep flag.
+    #[must_use]
+    pub fn bells_taken(&self) -> u64 {
+        self.bells_taken.load(Ordering::Acquire)
     }
 
     fn attach(&self, from: u16, fd: &OwnedFd) -> io::Result<()> {
