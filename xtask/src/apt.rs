@@ -38,6 +38,26 @@ const NEEDS: &[Need] = &[
         otherwise: "the layout tests of librdmacm's structs",
     },
     Need {
+        package: "python3-pyverbs",
+        probe: "/usr/lib/python3/dist-packages/pyverbs",
+        otherwise: "rdma-core's conformance suite",
+    },
+    Need {
+        package: "rdma-core",
+        probe: "/usr/share/doc/rdma-core/tests",
+        otherwise: "rdma-core's conformance suite",
+    },
+    Need {
+        package: "iproute2",
+        probe: "ip",
+        otherwise: "tests of the conformance suite that look at network interfaces",
+    },
+    Need {
+        package: "valgrind",
+        probe: "valgrind",
+        otherwise: "the C programs under memcheck",
+    },
+    Need {
         package: "binutils",
         probe: "readelf",
         otherwise: "the check of exported symbols",

@@ -10,7 +10,9 @@ mod clients;
 mod ctests;
 mod dist;
 mod kill;
+mod mutants;
 mod process;
+mod pyverbs;
 mod quiet;
 mod soak;
 mod stacks;
@@ -36,6 +38,11 @@ usage: cargo xtask COMMAND
   ctests [WORD..]            the C programs of tests/c, through `adverb run`
   kill [--count N]           kill -9 one side of a running pair N times (default 20)
        [--seed N]              repeat the moments of an earlier run
+  pyverbs [WORD..]           rdma-core's conformance suite against tests/pyverbs/expected.txt; only modules with each WORD
+          [--links A,B]        on these links only: loopback, udp
+          [--bless]            write that file
+  mutants [WORD..]           wrong engines that the simulation must find; only those whose name has each WORD
+          [--list]             print them, run nothing
   quiet                      two polling processes keep two threads busy, no more
   soak [--runs N] [WORD..]   each client that sleeps on events, N times on each link (default 100)
 ";
@@ -49,6 +56,8 @@ fn main() -> ExitCode {
         Some("clients") => clients::command(args),
         Some("ctests") => ctests::command(args),
         Some("kill") => kill::command(args),
+        Some("pyverbs") => pyverbs::command(args),
+        Some("mutants") => mutants::command(args),
         Some("quiet") => args
             .finish()
             .and_then(|()| quiet::run(&tree::Release::built()?)),

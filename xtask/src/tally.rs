@@ -48,6 +48,10 @@ impl Tally {
         }
     }
 
+    pub(crate) fn failures(&self) -> usize {
+        self.failed.len()
+    }
+
     /// Prints the sum; whether nothing failed.
     pub(crate) fn finish(self) -> bool {
         for name in &self.failed {
