@@ -406,8 +406,11 @@ impl World {
             for node in 0..self.nodes.len() {
                 self.poll_queues(node);
             }
+            let mut resumed = false;
             for e in 0..self.endpoints.len() {
                 self.fill_receives(e);
+                // What was posted meanwhile may complete without a packet, so another look is due.
+                resumed |= self.endpoints[e].draining;
                 if self.endpoints[e].draining {
                     self.resume(e);
                 }
@@ -419,7 +422,7 @@ impl World {
                 self.stats.rebuilt,
                 self.fabric.counters.sent,
             );
-            if before == after && self.is_idle() {
+            if before == after && !resumed && self.is_idle() {
                 break;
             }
         }

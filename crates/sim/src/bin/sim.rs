@@ -1,4 +1,4 @@
-//! Many worlds in a row, with new seeds each time: `sim [--seconds N] [--seed S] [--jobs N]`.
+//! Many worlds in a row, with new seeds each time: for so many seconds, or at most so many worlds.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::disallowed_methods,
@@ -14,16 +14,20 @@ use adverb_sim::{Failure, Stats, run_seed, seed_of};
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
-    let (mut seconds, mut first, mut jobs, mut one) = (10, None, 1, None);
+    let (mut seconds, mut worlds) = (10, u64::MAX);
+    let (mut first, mut jobs, mut one) = (None, 1, None);
     while let Some(name) = args.next() {
         let value = args.next().and_then(|v| v.parse::<u64>().ok());
         match (name.as_str(), value) {
             ("--seconds", Some(n)) => seconds = n,
             ("--first", Some(n)) => first = Some(n),
             ("--jobs", Some(n)) => jobs = n,
+            ("--worlds", Some(n)) => worlds = n,
             ("--seed", Some(n)) => one = Some(n),
             _ => {
-                eprintln!("usage: sim [--seconds N] [--jobs N] [--first N | --seed N]");
+                eprintln!(
+                    "usage: sim [--seconds N] [--worlds N] [--jobs N] [--first N | --seed N]"
+                );
                 return ExitCode::from(2);
             }
         }
@@ -50,6 +54,7 @@ fn main() -> ExitCode {
     let run = Run {
         first,
         until: Instant::now() + Duration::from_secs(seconds),
+        worlds,
         next: AtomicU64::new(0),
         stop: AtomicBool::new(false),
         found: Mutex::new((Stats::default(), None)),
@@ -62,7 +67,7 @@ fn main() -> ExitCode {
         run.work();
     });
     let took = started.elapsed().as_secs_f64();
-    let worlds = run.next.load(Ordering::Relaxed);
+    let worlds = run.next.load(Ordering::Relaxed).min(worlds);
     let (stats, failure) = run.found.into_inner().expect("no worker panics");
     println!(
         "{worlds} worlds from --first {first}: {} messages, {} packets, {} connections rebuilt, \
@@ -91,6 +96,7 @@ fn main() -> ExitCode {
 struct Run {
     first: u64,
     until: Instant,
+    worlds: u64,
     next: AtomicU64,
     stop: AtomicBool,
     found: Mutex<(Stats, Option<Failure>)>,
@@ -100,6 +106,9 @@ impl Run {
     fn work(&self) {
         while Instant::now() < self.until && !self.stop.load(Ordering::Relaxed) {
             let n = self.next.fetch_add(1, Ordering::Relaxed);
+            if n >= self.worlds {
+                return;
+            }
             let outcome = run_seed(seed_of(self.first, n));
             let mut found = self.found.lock().expect("no worker panics");
             match outcome {
