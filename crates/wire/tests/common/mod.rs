@@ -14,9 +14,13 @@ pub(crate) struct OnCable {
     pub(crate) icrc: [u8; 4],
 }
 
+#[allow(dead_code, reason = "not every file of tests has its packets as text")]
 impl OnCable {
     pub(crate) fn from_hex(text: &str) -> Self {
-        let bytes = hex(text);
+        Self::from_bytes(&hex(text))
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
         let (src, dst, id, udp): (IpAddr, IpAddr, u16, usize) = if bytes[0] >> 4 == 4 {
             (
                 Ipv4Addr::from(array::<4>(&bytes[12..])).into(),
@@ -48,6 +52,7 @@ fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     *bytes.first_chunk().expect("enough bytes")
 }
 
+#[allow(dead_code, reason = "as above")]
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u32> = text
         .chars()
