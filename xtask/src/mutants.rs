@@ -18,12 +18,12 @@ use crate::tree;
 /// Crates that are copied.
 const CRATES: [&str; 3] = ["wire", "engine", "sim"];
 
-/// Seconds of worlds that a mutant has to survive, and a bound for one that never ends.
-const SECONDS: u32 = 6;
-const BOUND: Duration = Duration::from_secs(30);
+/// Worlds that a mutant has to survive, a few seconds' worth, and a bound for one that never ends.
+const WORLDS: u32 = 200;
+const BOUND: Duration = Duration::from_secs(90);
 const BUILD_BOUND: Duration = Duration::from_secs(300);
 
-/// Everybody lives through the same worlds first, so that the score does not depend on luck.
+/// Everybody lives through the same worlds, so that the score depends neither on luck nor on the machine.
 const FIRST_SEED: u32 = 1;
 
 struct Mutant {
@@ -111,12 +111,9 @@ fn judge(place: &Path) -> Result<End> {
         return Ok(End::DoesNotBuild);
     }
     let mut sim = process::command(&place.join("target/debug/sim"));
-    sim.args([
-        "--seconds",
-        &SECONDS.to_string(),
-        "--first",
-        &FIRST_SEED.to_string(),
-    ]);
+    sim.args(["--seconds", &BOUND.as_secs().to_string()])
+        .args(["--worlds", &WORLDS.to_string()])
+        .args(["--first", &FIRST_SEED.to_string()]);
     match bounded(&mut sim, BOUND)? {
         None => return Ok(End::Endless),
         Some(false) => return Ok(End::Worlds),
