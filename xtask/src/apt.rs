@@ -58,6 +58,11 @@ const NEEDS: &[Need] = &[
         otherwise: "the C programs under memcheck",
     },
     Need {
+        package: "g++",
+        probe: "c++",
+        otherwise: "fuzzing",
+    },
+    Need {
         package: "binutils",
         probe: "readelf",
         otherwise: "the check of exported symbols",

@@ -9,6 +9,7 @@ mod args;
 mod clients;
 mod ctests;
 mod dist;
+mod fuzz;
 mod kill;
 mod mutants;
 mod process;
@@ -43,6 +44,7 @@ usage: cargo xtask COMMAND
           [--bless]            write that file
   mutants [WORD..]           wrong engines that the simulation must find; only those whose name has each WORD
           [--list]             print them, run nothing
+  fuzz [--seconds N] [TARGET..]  each fuzz target for N seconds (default 60); fuzz/README.md
   quiet                      two polling processes keep two threads busy, no more
   soak [--runs N] [WORD..]   each client that sleeps on events, N times on each link (default 100)
 ";
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Some("dist") => dist::command(args),
         Some("clients") => clients::command(args),
         Some("ctests") => ctests::command(args),
+        Some("fuzz") => fuzz::command(args),
         Some("kill") => kill::command(args),
         Some("pyverbs") => pyverbs::command(args),
         Some("mutants") => mutants::command(args),

@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::clients::{self, LINKS};
 use crate::step::{self, Steps};
 use crate::tree::{self, Release};
-use crate::{apt, ctests, dist, kill, pyverbs, quiet, soak, tidy};
+use crate::{apt, ctests, dist, fuzz, kill, pyverbs, quiet, soak, tidy};
 
 /// Bounds of the steps that run cargo; each takes a few minutes at most on two cores.
 const BUILD_BOUND: Duration = Duration::from_secs(15 * 60);
@@ -17,6 +17,8 @@ const TEST_BOUND: Duration = Duration::from_secs(20 * 60);
 
 /// How many pairs are killed, and how often each sleeping client runs; `kill --count` and `soak --runs` do more.
 const KILLS: u32 = 20;
+/// For each fuzz target; `fuzz --seconds` does more.
+const FUZZ_SECONDS: u32 = 4;
 const SOAK_RUNS: u32 = 5;
 
 pub(crate) fn run() -> Result<bool> {
@@ -55,6 +57,7 @@ pub(crate) fn run() -> Result<bool> {
         cargo(&["test", "--workspace", "--no-fail-fast"], &[], TEST_BOUND)
     });
     steps.step("loom", loom);
+    steps.step("fuzz", || fuzz::run(FUZZ_SECONDS, &[]));
     if built {
         with_release_build(&mut steps)?;
     } else {
