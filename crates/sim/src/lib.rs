@@ -50,13 +50,13 @@ const TRACE: usize = 200;
 
 /// Lives through the world of a seed. One that fails is lived through again to tell the story.
 pub fn run_seed(seed: u64) -> Result<Stats, Failure> {
-    live(seed, 0).or_else(|_| match live(seed, TRACE) {
-        Err(failure) => Err(failure),
-        Ok(_) => Err(Failure {
+    live(seed, 0).map_err(|_| match live(seed, TRACE) {
+        Err(failure) => failure,
+        Ok(_) => Failure {
             seed,
             cause: "failed once, but not again: the simulation is not deterministic".into(),
             trace: String::new(),
-        }),
+        },
     })
 }
 
