@@ -21,16 +21,26 @@ const CLASSES: &[(&str, &str, &str)] = &[
     ("", "non MLX5 device", "mlx5 only"),
     ("", "not an MLX5 device", "mlx5 only"),
     ("test_mlx5", "PCI device must be passed", "mlx5 only"),
-    ("test_mlx5", "net interface", "mlx5 only"),
     ("", "non EFA device", "efa only"),
     ("", "CUDA", "needs a GPU"),
     ("", "Allocating dmabuf is not supported", "dmabuf of a GPU"),
     ("", "Raw Packet", "raw packet, flow or RSS"),
     ("", "QP type 8 ", "raw packet, flow or RSS"),
     ("test_tag_matching", "not supported", "tag matching"),
-    ("", "second", "needs a second device"),
+    (
+        "test_mlx5",
+        "Converting timestamp to nanoseconds",
+        "mlx5 only",
+    ),
+    ("", "second device", "needs a second device"),
+    (
+        "test_device",
+        "All gid indices populated",
+        "GID table without holes",
+    ),
     ("", "huge pages", "needs huge pages"),
     ("test_odp", "Huge", "needs huge pages"),
+    ("test_mlx5", "net interface", "mlx5 only"),
     ("test_rdmacm", "net interface", "connection manager"),
 ];
 
