@@ -5,18 +5,15 @@
 //! when nobody else does. No lock here is wider than one queue pair or one inbound queue.
 
 use std::cell::RefCell;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use adverb_engine::{Dest, Instant, PacketMeta};
 use adverb_link::{Link, MAX_PACKET, Meta, Route, SendError, qpn};
 use adverb_wire::{Packet, Transport};
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use crate::{clock, flow, multicast, timers};
-use crate::nic::{Nic, wake};
+use crate::nic::Nic;
 use crate::qp::{QpCell, State, Stuck};
 use crate::route::{Way, same_peer};
 use crate::sync::LockExt;
@@ -46,6 +43,9 @@ impl Nic {
     pub(crate) fn drive_for_user(&self) -> bool {
         let now = clock::now();
         self.last_user_drive.store(now.as_nanos(), Ordering::Relaxed);
+        if self.shm.page().sleep_flag().is_asleep() {
+            self.take_over(now);
+        }
         self.drive(now)
     }
 
@@ -262,113 +262,12 @@ impl Nic {
     }
 
     /// Whether a socket's packets have been fetched and not handled yet.
-    fn udp_waits(&self) -> bool {
+    pub(crate) fn udp_waits(&self) -> bool {
         let mut waits = false;
         if self.udp_open.load(Ordering::Acquire) {
             self.each_udp(|link| waits |= link.has_inbound());
         }
         waits
-    }
-
-    /// Looks at what woke somebody: takes bells and ring hand-overs, notices deaths. True when
-    /// there was anything; packets and timers are found by the pass that must follow then.
-    pub(crate) fn service_wakeups(&self) -> bool {
-        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let Ok(n) = epoll::wait(&self.wakeups, &mut events, Some(&at_once)) else { return false };
-        for event in events.iter().take(n) {
-            match event.data.u64() {
-                wake::BELL => {
-                    // An error would come again at the next bell.
-                    let _ = self.shm.drain_bell();
-                }
-                wake::INTERFACES => self.interfaces_changed(),
-                key if key >= wake::PEER => self.peer_died((key - wake::PEER) as u16),
-                _ => {}
-            }
-        }
-        n > 0
-    }
-
-    /// Puts the sleep flag up again if bells were taken since the last look, and says so. One of
-    /// them may have been rung for a thread that sleeps on, and its sender took the flag down.
-    /// Not before they are taken, or a bell rung for the new flag would be among them; and a look
-    /// for packets must follow, for what came before the flag was up.
-    fn renew_sleep(&self) -> bool {
-        let taken = self.shm.bells_taken();
-        if self.bells_seen.swap(taken, Ordering::AcqRel) == taken {
-            return false;
-        }
-        let sleepers = self.sleepers.acquire();
-        if *sleepers > 0 {
-            self.shm.page().sleep_flag().announce_sleep();
-        }
-        true
-    }
-
-    /// Sleeps until `take` gives something, and drives meanwhile if no other thread does.
-    pub(crate) fn wait_driving<T>(
-        &self,
-        fd: BorrowedFd<'_>,
-        mut take: impl FnMut() -> Option<T>,
-    ) -> io::Result<T> {
-        self.waiters.fetch_add(1, Ordering::SeqCst);
-        let leads = !self.leader.swap(true, Ordering::SeqCst);
-        let result = loop {
-            if let Some(t) = take() {
-                break Ok(t);
-            }
-            let slept = if leads { self.sleep_as_leader(fd) } else { sleep_on(&[fd]) };
-            if let Err(e) = slept {
-                break Err(e);
-            }
-        };
-        self.waiters.fetch_sub(1, Ordering::SeqCst);
-        if leads {
-            self.leader.store(false, Ordering::SeqCst);
-            // Somebody else must watch now: at once if others wait, soon otherwise.
-            if self.parked.load(Ordering::SeqCst) || self.waiters.load(Ordering::SeqCst) > 0 {
-                let _ = self.kick.signal(1);
-            }
-        }
-        result
-    }
-
-    fn sleep_as_leader(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        self.sleep_if_idle(|| sleep_on(&[fd, self.wakeups.as_fd()]))?;
-        Ok(())
-    }
-
-    /// Announces that this process sleeps, looks once more, sleeps, and drives what woke it.
-    /// True when the pass found work.
-    pub(crate) fn sleep_if_idle(
-        &self,
-        sleep: impl FnOnce() -> io::Result<()>,
-    ) -> io::Result<bool> {
-        {
-            let mut sleepers = self.sleepers.acquire();
-            *sleepers += 1;
-            self.shm.page().sleep_flag().announce_sleep();
-        }
-        let idle = !self.shm.has_inbound() && !self.loopback.has_inbound() && !self.udp_waits();
-        let slept = if self.hands_over() {
-            // The sockets stay readable all the while, so sleeping on them would be spinning.
-            nap()
-        } else if idle && !self.timers.due(clock::now()) {
-            sleep()
-        } else {
-            Ok(())
-        };
-        {
-            let mut sleepers = self.sleepers.acquire();
-            *sleepers -= 1;
-            if *sleepers == 0 {
-                self.shm.page().sleep_flag().announce_awake();
-            }
-        }
-        slept?;
-        self.service_wakeups();
-        Ok(self.drive(clock::now()))
     }
 }
 
@@ -376,23 +275,4 @@ pub(crate) fn list(dirty: &mut Vec<Arc<QpCell>>, cell: &Arc<QpCell>) {
     if !cell.listed.swap(true, Ordering::AcqRel) {
         dirty.push(Arc::clone(cell));
     }
-}
-
-/// A moment for another process to take what we have for it.
-fn nap() -> io::Result<()> {
-    poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 200_000 }))?;
-    Ok(())
-}
-
-/// Sleeps until one of at most two descriptors is readable. A signal ends it with EINTR.
-fn sleep_on(fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-    match fds {
-        [one] => poll(&mut [PollFd::from_borrowed_fd(*one, PollFlags::IN)], None)?,
-        [one, two, ..] => {
-            let mut both = [*one, *two].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-            poll(&mut both, None)?
-        }
-        [] => 0,
-    };
-    Ok(())
 }

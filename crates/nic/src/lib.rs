@@ -5,7 +5,8 @@
 //!
 //! | question | file |
 //! |---|---|
-//! | who makes progress, and when does who sleep | `driver.rs`, `thread.rs` |
+//! | who makes progress | `driver.rs` |
+//! | who sleeps when, and who wakes whom | `sleep.rs`, `thread.rs` |
 //! | which link does a packet take | `route.rs` |
 //! | what does the engine see of all this | `host.rs` |
 //! | what is behind a memory key | `backing.rs` |
@@ -43,6 +44,7 @@ mod qp_table;
 mod quota;
 mod random;
 mod route;
+mod sleep;
 mod srq;
 mod sync;
 mod thread;

@@ -25,7 +25,7 @@ use crate::peers::Peers;
 use crate::qp::QpCell;
 use crate::qp_table::QpTable;
 use crate::sync::LockExt;
-use crate::timers::Timers;
+use crate::timers::{Alarm, Timers};
 use crate::xrc::XrcTable;
 use crate::{fork, random, thread};
 
@@ -37,6 +37,8 @@ pub(crate) struct Nic {
     pub(crate) xrc: XrcTable,
     pub(crate) groups: Groups,
     pub(crate) timers: Timers,
+    /// Wakes the NIC thread when an application thread has stood in for it for a while.
+    pub(crate) relief: Alarm,
     /// CQs with an event that moderation holds back.
     pub(crate) held_back: Mutex<Vec<Weak<CqCell>>>,
     pub(crate) loopback: Loopback,
@@ -91,6 +93,7 @@ pub(crate) mod wake {
     pub(crate) const TIMER: u64 = 2;
     pub(crate) const UDP: u64 = 3;
     pub(crate) const INTERFACES: u64 = 4;
+    pub(crate) const RELIEF: u64 = 5;
     /// Plus the slot of the peer.
     pub(crate) const PEER: u64 = 1 << 32;
 }
@@ -132,6 +135,8 @@ impl Nic {
         };
         watch(&place.bell_fd(), wake::BELL)?;
         watch(&timers.fd(), wake::TIMER)?;
+        let relief = Alarm::new().map_err(NicError::io("making the timer"))?;
+        watch(&relief.fd(), wake::RELIEF)?;
         Ok(Self {
             generation,
             qps: QpTable::new(place.slot(), random::seed()),
@@ -141,6 +146,7 @@ impl Nic {
             config,
             keys: RwLock::new(KeyTable::new(KEY_LIMIT, random::seed())),
             timers,
+            relief,
             held_back: Mutex::new(Vec::new()),
             loopback: Loopback::default(),
             udp: RwLock::new(Vec::new()),

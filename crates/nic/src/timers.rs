@@ -28,20 +28,20 @@ pub(crate) struct Timers {
     /// The earliest entry, so that a poll costs one load.
     next: AtomicU64,
     /// Becomes readable at `next`, for whoever sleeps.
-    fd: OwnedFd,
+    alarm: Alarm,
 }
 
 impl Timers {
     pub(crate) fn new() -> std::io::Result<Self> {
-        let fd = timerfd_create(
-            TimerfdClockId::Monotonic,
-            TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
-        )?;
-        Ok(Self { heap: Mutex::new(BinaryHeap::new()), next: AtomicU64::new(NEVER), fd })
+        Ok(Self {
+            heap: Mutex::new(BinaryHeap::new()),
+            next: AtomicU64::new(NEVER),
+            alarm: Alarm::new()?,
+        })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.alarm.fd()
     }
 
     /// Asks for `qp` to be looked at by `at`.
@@ -51,7 +51,7 @@ impl Timers {
         heap.push(Reverse((at, qp)));
         if at < self.next.load(Ordering::Relaxed) {
             self.next.store(at, Ordering::Relaxed);
-            self.set_kernel_timer(at);
+            self.alarm.set_ns(at);
         }
     }
 
@@ -71,11 +71,33 @@ impl Timers {
         }
         let next = heap.peek().map_or(NEVER, |Reverse((at, _))| *at);
         self.next.store(next, Ordering::Relaxed);
-        self.set_kernel_timer(next);
+        self.alarm.set_ns(next);
+    }
+}
+
+/// A descriptor that becomes readable at a moment.
+pub(crate) struct Alarm(OwnedFd);
+
+impl Alarm {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        Ok(Self(timerfd_create(TimerfdClockId::Monotonic, flags)?))
     }
 
-    /// Setting the timer also clears its readiness, so nobody needs to read it.
-    fn set_kernel_timer(&self, at: u64) {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    pub(crate) fn set(&self, at: Instant) {
+        self.set_ns(at.as_nanos());
+    }
+
+    pub(crate) fn clear(&self) {
+        self.set_ns(NEVER);
+    }
+
+    /// Setting also clears the readiness, so nobody needs to read the descriptor.
+    fn set_ns(&self, at: u64) {
         let value = if at == NEVER {
             Timespec { tv_sec: 0, tv_nsec: 0 }
         } else {
@@ -86,8 +108,8 @@ impl Timers {
         let spec =
             Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
         // The arguments are valid by construction; a failure could only be a kernel without
-        // timers, and then `due` still works for whoever polls.
-        let _ = timerfd_settime(&self.fd, TimerfdTimerFlags::ABSTIME, &spec);
+        // timers, and then `Timers::due` still works for whoever polls.
+        let _ = timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &spec);
     }
 }
 

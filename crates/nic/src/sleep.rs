@@ -1,0 +1,162 @@
+//! Sleep: who watches for the process, and how nothing that comes is slept over.
+//!
+//! Everything that can wake the NIC is in one epoll set. The NIC thread sleeps on it, or one
+//! thread of the application does, the leader. Peers learn from the flag in the process page
+//! whether they must ring. A wake-up is never lost, because the flag is up before the last look
+//! (`crates/mem/src/sleep.rs` has the argument), and because whoever takes bells, which are for
+//! all sleepers, puts the flag up again and looks once more.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+
+use adverb_engine::Instant;
+use adverb_link::Link;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+
+use crate::clock;
+use crate::nic::{Nic, wake};
+use crate::sync::LockExt;
+
+impl Nic {
+    /// Looks at what woke somebody: takes bells and ring hand-overs, notices deaths. True when
+    /// there was anything; packets and timers are found by the pass that must follow then.
+    pub(crate) fn service_wakeups(&self) -> bool {
+        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let Ok(n) = epoll::wait(&self.wakeups, &mut events, Some(&at_once)) else { return false };
+        for event in events.iter().take(n) {
+            match event.data.u64() {
+                wake::BELL => {
+                    // An error would come again at the next bell.
+                    let _ = self.shm.drain_bell();
+                }
+                wake::RELIEF => self.relief.clear(),
+                wake::INTERFACES => self.interfaces_changed(),
+                key if key >= wake::PEER => self.peer_died((key - wake::PEER) as u16),
+                _ => {}
+            }
+        }
+        n > 0
+    }
+
+    /// Puts the sleep flag up again if bells were taken since the last look, and says so. One of
+    /// them may have been rung for a thread that sleeps on, and its sender took the flag down.
+    /// Not before they are taken, or a bell rung for the new flag would be among them; and a look
+    /// for packets must follow, for what came before the flag was up.
+    pub(crate) fn renew_sleep(&self) -> bool {
+        let taken = self.shm.bells_taken();
+        if self.bells_seen.swap(taken, Ordering::AcqRel) == taken {
+            return false;
+        }
+        let sleepers = self.sleepers.acquire();
+        if *sleepers > 0 {
+            self.shm.page().sleep_flag().announce_sleep();
+        }
+        true
+    }
+
+    /// Sleeps until `take` gives something, and drives meanwhile if no other thread does.
+    pub(crate) fn wait_driving<T>(
+        &self,
+        fd: BorrowedFd<'_>,
+        mut take: impl FnMut() -> Option<T>,
+    ) -> io::Result<T> {
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        let leads = !self.leader.swap(true, Ordering::SeqCst);
+        let result = loop {
+            if let Some(t) = take() {
+                break Ok(t);
+            }
+            let slept = if leads { self.sleep_as_leader(fd) } else { sleep_on(&[fd]) };
+            if let Err(e) = slept {
+                break Err(e);
+            }
+        };
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        if leads {
+            self.leader.store(false, Ordering::SeqCst);
+            // Somebody else must watch now: at once if others wait, soon otherwise.
+            if self.parked.load(Ordering::SeqCst) || self.waiters.load(Ordering::SeqCst) > 0 {
+                let _ = self.kick.signal(1);
+            }
+        }
+        result
+    }
+
+    fn sleep_as_leader(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.sleep_if_idle(|| sleep_on(&[fd, self.wakeups.as_fd()]))?;
+        Ok(())
+    }
+
+    /// Announces that this process sleeps, looks once more, sleeps, and drives what woke it.
+    /// True when the pass found work.
+    pub(crate) fn sleep_if_idle(
+        &self,
+        sleep: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<bool> {
+        {
+            let mut sleepers = self.sleepers.acquire();
+            *sleepers += 1;
+            self.shm.page().sleep_flag().announce_sleep();
+        }
+        let idle = !self.shm.has_inbound() && !self.loopback.has_inbound() && !self.udp_waits();
+        let slept = if self.hands_over() {
+            // The sockets stay readable all the while, so sleeping on them would be spinning.
+            nap()
+        } else if idle && !self.timers.due(clock::now()) {
+            sleep()
+        } else {
+            Ok(())
+        };
+        {
+            let mut sleepers = self.sleepers.acquire();
+            *sleepers -= 1;
+            if *sleepers == 0 {
+                self.shm.page().sleep_flag().announce_awake();
+            }
+        }
+        slept?;
+        self.service_wakeups();
+        Ok(self.drive(clock::now()))
+    }
+
+    /// An application thread is awake while the process says that it sleeps: then only the NIC
+    /// thread sleeps, and peers would ring for it, at some ten microseconds a time and on the
+    /// core of the very thread that is polling. So the flag goes down. What the NIC thread was
+    /// watching for is watched by this thread now, and the alarm wakes the NIC thread soon to see
+    /// whether that is still so.
+    pub(crate) fn take_over(&self, now: Instant) {
+        if self.armed.load(Ordering::Relaxed) > 0 || self.leader.load(Ordering::SeqCst) {
+            // Somebody else is asleep, or about to be, for what a peer may send.
+            return;
+        }
+        let sleepers = self.sleepers.acquire();
+        if *sleepers == 1 && !self.leader.load(Ordering::SeqCst) {
+            self.relief.set(now.plus_nanos(RELIEF_NS));
+            self.shm.page().sleep_flag().announce_awake();
+        }
+    }
+}
+
+/// How long a thread that drives stands in for the NIC thread before that looks.
+const RELIEF_NS: u64 = 1_000_000;
+
+/// A moment for another process to take what we have for it.
+fn nap() -> io::Result<()> {
+    poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 200_000 }))?;
+    Ok(())
+}
+
+/// Sleeps until one of at most two descriptors is readable. A signal ends it with EINTR.
+fn sleep_on(fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    match fds {
+        [one] => poll(&mut [PollFd::from_borrowed_fd(*one, PollFlags::IN)], None)?,
+        [one, two, ..] => {
+            let mut both = [*one, *two].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            poll(&mut both, None)?
+        }
+        [] => 0,
+    };
+    Ok(())
+}
