@@ -76,8 +76,10 @@ impl Default for Limits {
             max_srq: 16_384,
             max_srq_wr: 32_768,
             max_srq_sge: adverb_engine::MAX_SGE as u32,
-            max_rd_atom: 64,
-            max_init_rd_atom: 64,
+            // As many as the kernel's software RoCE: programs take the smaller or the larger of two
+            // sides' numbers, and some the other side's.
+            max_rd_atom: 128,
+            max_init_rd_atom: 128,
             comp_vectors: 1,
             max_groups: crate::multicast::MAX_GROUPS,
             max_group_members: crate::multicast::MAX_MEMBERS,
@@ -189,8 +191,11 @@ fn interfaces() -> Result<BTreeMap<String, Interface>, NicError> {
 fn device(index: u32, from: &Interface) -> Device {
     let mac = sysfs(&from.name, "address").and_then(|s| parse_mac(&s)).unwrap_or([0; 6]);
     let default_gid = Gid::default_for_mac(mac);
+    // An interface that has a link-local address need not have the one its hardware address gives.
+    let mut own_v6 = from.addresses.iter().filter(|a| a.is_ipv6()).map(|a| Gid::from_ip(*a));
+    let link_local = own_v6.find(|gid| gid.is_link_local());
     // IPv4 comes second and only once: some clients trip over a second IPv4 GID.
-    let mut gids = vec![default_gid];
+    let mut gids = vec![link_local.unwrap_or(default_gid)];
     gids.extend(from.addresses.iter().find(|a| a.is_ipv4()).map(|a| Gid::from_ip(*a)));
     for a in from.addresses.iter().filter(|a| a.is_ipv6()) {
         let gid = Gid::from_ip(*a);

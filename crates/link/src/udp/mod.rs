@@ -140,8 +140,17 @@ impl UdpLink {
                     source,
                 },
             };
-            let (endpoint, buffer) =
-                Endpoint::open(address, port, config.scope_id).map_err(error)?;
+            let (endpoint, buffer) = match Endpoint::open(address, port, config.scope_id) {
+                Ok(opened) => opened,
+                // The interface has just come up and is still asking whether somebody else has the address.
+                Err(source)
+                    if source.kind() == io::ErrorKind::AddrNotAvailable
+                        && scope_of(&address, 1) != 0 =>
+                {
+                    continue;
+                }
+                Err(source) => return Err(error(source)),
+            };
             if port == 0 {
                 let bound = endpoint.socket.local_addr().map_err(error)?;
                 port = bound.as_socket().map_or(0, |bound| bound.port());
