@@ -102,6 +102,9 @@ pub struct PortInfo {
 /// The only partition key of a RoCE port: the default one, full member.
 pub const PKEYS: [u16; 1] = [adverb_wire::DEFAULT_PKEY];
 
+/// Places in the GID table; those behind the last address are empty, as on any card.
+const GID_TABLE: u32 = 16;
+
 impl Device {
     /// Index 0 is the link-local IPv6 form, index 1 the IPv4 one, then global IPv6 addresses.
     pub fn gids(&self) -> &[Gid] {
@@ -124,7 +127,7 @@ impl Device {
             active: up,
             active_mtu: Mtu::fitting(mtu as usize).unwrap_or(Mtu::ALL[0]).ibv(),
             max_mtu: 5,
-            gid_count: self.gids.len() as u32,
+            gid_count: GID_TABLE.max(self.gids.len() as u32),
             pkey_count: PKEYS.len() as u32,
             max_message: 1 << 31,
         }

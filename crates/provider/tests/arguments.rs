@@ -279,8 +279,17 @@ fn the_gid_table_is_the_same_by_entry_and_at_once() {
             0,
             size_of::<ibv_gid_entry>(),
         );
-        assert_eq!(got as usize, length);
-        for (index, entry) in all.iter().enumerate() {
+        let used = got as usize;
+        assert!(0 < used && used <= length);
+        for index in used..length {
+            let (mut gid, mut entry) = (ibv_gid { raw: [1; 16] }, ibv_gid_entry::zeroed());
+            assert_eq!(ibv_query_gid(w.context, 1, index as c_int, &mut gid), 0);
+            assert_eq!(gid.raw, [0; 16], "an empty place");
+            let size = size_of::<ibv_gid_entry>();
+            let found = _ibv_query_gid_ex(w.context, 1, index as u32, &mut entry, 0, size);
+            assert_eq!(found, libc::ENODATA);
+        }
+        for (index, entry) in all[..used].iter().enumerate() {
             let mut gid = ibv_gid { raw: [0; 16] };
             assert_eq!(ibv_query_gid(w.context, 1, index as c_int, &mut gid), 0);
             assert_eq!((entry.gid.raw, entry.gid_index as usize), (gid.raw, index));
