@@ -1,8 +1,8 @@
 //! Engines that are wrong in one known way, and whether the simulation finds out.
 //!
 //! A copy of the crates concerned is changed by one entry of `tests/mutants/` at a time, built, and run for a few
-//! seconds. A mutant that the worlds let live is shown to the outcomes on file; one that survives both is a hole in the
-//! tests. An entry whose text no longer occurs exactly once is an error: whoever changes the engine carries it along.
+//! seconds. A mutant that the worlds let live is shown to the outcomes on file, and then to the engine's own tests; one
+//! that survives all three is a hole in them. An entry whose text no longer occurs exactly once is an error: whoever changes the engine carries it along.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -39,6 +39,7 @@ enum End {
     Worlds,
     Endless,
     Outcomes,
+    EngineTests,
     DoesNotBuild,
     Survived,
 }
@@ -82,6 +83,7 @@ fn run(mutants: &[Mutant]) -> Result<bool> {
             End::Worlds => "caught",
             End::Endless => "caught (never ends)",
             End::Outcomes => "caught by the outcomes on file",
+            End::EngineTests => "caught by the engine's own tests",
             End::DoesNotBuild => "DOES NOT BUILD",
             End::Survived => "SURVIVED",
         };
@@ -119,14 +121,19 @@ fn judge(place: &Path) -> Result<End> {
         Some(false) => return Ok(End::Worlds),
         Some(true) => {}
     }
-    match bounded(
-        cargo(place).args(["test", "--quiet", "--test", "outcomes"]),
-        BUILD_BOUND,
-    )? {
-        None => Ok(End::Endless),
-        Some(false) => Ok(End::Outcomes),
-        Some(true) => Ok(End::Survived),
+    for (package, test, end) in [
+        ("adverb-sim", "outcomes", End::Outcomes),
+        ("adverb-engine", "behaviour", End::EngineTests),
+    ] {
+        let mut command = cargo(place);
+        command.args(["test", "--quiet", "--package", package, "--test", test]);
+        match bounded(&mut command, BUILD_BOUND)? {
+            None => return Ok(End::Endless),
+            Some(false) => return Ok(end),
+            Some(true) => {}
+        }
     }
+    Ok(End::Survived)
 }
 
 fn cargo(place: &Path) -> Command {

@@ -12,6 +12,11 @@ impl World {
     pub(crate) fn poll_queues(&mut self, node: usize) {
         for q in 0..self.nodes[node].common.queues.len() {
             let queue = &mut self.nodes[node].common.queues[q];
+            // Between reading all and arming again there is time for more to come, and then the
+            // arming itself must raise the event.
+            if std::mem::take(&mut queue.drained) {
+                queue.fired |= queue.cq.arm(false);
+            }
             if queue.waits && !std::mem::take(&mut queue.fired) {
                 continue;
             }
@@ -19,9 +24,7 @@ impl World {
                 self.on_completion(node, &c);
             }
             let queue = &mut self.nodes[node].common.queues[q];
-            if queue.waits {
-                queue.fired |= queue.cq.arm(false);
-            }
+            queue.drained = queue.waits;
         }
     }
 
@@ -406,7 +409,8 @@ impl World {
             for node in 0..self.nodes.len() {
                 self.poll_queues(node);
             }
-            let mut resumed = false;
+            let queues = self.nodes.iter().flat_map(|n| &n.common.queues);
+            let mut resumed = queues.into_iter().any(|q| q.drained || q.fired);
             for e in 0..self.endpoints.len() {
                 self.fill_receives(e);
                 // What was posted meanwhile may complete without a packet, so another look is due.

@@ -388,6 +388,7 @@ fn side(i: usize) -> Side {
                 cq: Cq::new(64),
                 waits: false,
                 fired: false,
+                drained: false,
             }],
             shared: None,
         },

@@ -482,6 +482,7 @@ fn new_queue(waits: bool) -> Queue {
         cq,
         waits,
         fired: false,
+        drained: false,
     }
 }
 

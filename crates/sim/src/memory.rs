@@ -164,7 +164,10 @@ impl Memory {
     }
 
     pub fn check(&self, a: &MemAccess) -> Result<(), KeyError> {
-        assert!(a.len > 0, "no question about nothing");
+        if a.len == 0 {
+            // Only the key and its rights are asked about.
+            return self.keys.resolve(a).map(|_| ());
+        }
         self.resolve(a).map(|_| ())
     }
 

@@ -31,6 +31,8 @@ pub struct Queue {
     pub waits: bool,
     /// An event was raised and not taken.
     pub fired: bool,
+    /// The program has read everything after an event, and has yet to arm again.
+    pub drained: bool,
 }
 
 /// A shared receive queue with its buffers, all of one size.
@@ -206,4 +208,5 @@ impl Host for View<'_> {
 pub const OPEN: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)
-    .union(Access::REMOTE_ATOMIC);
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::FLUSH_GLOBAL);

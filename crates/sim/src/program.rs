@@ -2,8 +2,8 @@
 //! then breaks something.
 
 use adverb_engine::{
-    AttrMask, Av, Key, QpAttr, QpState, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge,
-    UdAddress, WcOpcode, WcStatus,
+    AttrMask, Av, FlushTarget, Key, QpAttr, QpState, RecvWr, SendData, SendFlags, SendOp, SendWr,
+    Sge, UdAddress, WcOpcode, WcStatus,
 };
 use adverb_wire::Transport;
 
@@ -473,12 +473,13 @@ impl World {
             0..7 => self.draft_send(e, poison),
             7..12 => self.draft_write(e, poison),
             12..16 => self.draft_read(e, poison),
-            16..19 => self.draft_atomic(e, poison),
+            16..18 => self.draft_atomic(e, poison),
+            18 => self.draft_small(e, poison),
             _ => Some(self.draft_local_inv(e)),
         }
     }
 
-    fn poison(&mut self, draft: &mut Draft, poison: Poison) {
+    fn poison(&mut self, e: usize, draft: &mut Draft, poison: Poison) {
         match poison {
             Poison::None => {}
             Poison::TooLong => {
@@ -503,12 +504,26 @@ impl World {
                 if draft.sent.len == 0 {
                     return;
                 }
+                let there = &self.endpoints[self.endpoints[e].peer];
+                let last = self.target_len() - 1;
+                let last = self.nodes[there.node]
+                    .common
+                    .memory
+                    .addr(there.target, last);
                 match &mut draft.op {
+                    // The key is good, but the range ends beyond the region's end.
+                    SendOp::Write { remote_addr, rkey } | SendOp::Read { remote_addr, rkey }
+                        if draft.sent.len > 1 && self.random.chance(6000) =>
+                    {
+                        *remote_addr = last;
+                        *rkey = self.nodes[there.node].common.memory.key(there.target);
+                    }
                     SendOp::Write { rkey, .. }
                     | SendOp::WriteImm { rkey, .. }
                     | SendOp::Read { rkey, .. }
                     | SendOp::CompareSwap { rkey, .. }
-                    | SendOp::FetchAdd { rkey, .. } => *rkey = Key(0xdead_0000),
+                    | SendOp::FetchAdd { rkey, .. }
+                    | SendOp::AtomicWrite { rkey, .. } => *rkey = Key(0xdead_0000),
                     _ => return,
                 }
                 draft.sent.poison = Some(WcStatus::RemAccessErr);
@@ -536,7 +551,7 @@ impl World {
             }
         };
         let mut draft = self.blank(e, op, len, WcOpcode::Send);
-        self.poison(&mut draft, poison);
+        self.poison(e, &mut draft, poison);
         Some(draft)
     }
 
@@ -574,7 +589,7 @@ impl World {
             *at = to;
         }
         self.fence_target(e, &mut draft);
-        self.poison(&mut draft, poison);
+        self.poison(e, &mut draft, poison);
         self.apply_latest(e, &draft.sent.effect);
         Some(draft)
     }
@@ -640,7 +655,7 @@ impl World {
         );
         draft.sent.expect = expect;
         self.answer(e, &mut draft, slot, len);
-        self.poison(&mut draft, poison);
+        self.poison(e, &mut draft, poison);
         if of_target {
             self.endpoints[e].target_read = Some(draft.sent.id);
         }
@@ -748,7 +763,7 @@ impl World {
         draft.sent.effect = effect;
         draft.sent.expect = Expect::Counter;
         self.fence_target(e, &mut draft);
-        self.poison(&mut draft, poison);
+        self.poison(e, &mut draft, poison);
         if draft.sent.poison.is_none() {
             if shared {
                 self.counter_posted[there_node] += 1;
@@ -758,6 +773,38 @@ impl World {
                 draft.sent.expect = Expect::Bytes(old.to_ne_bytes().to_vec());
             }
         }
+        Some(draft)
+    }
+
+    /// ATOMIC_WRITE and FLUSH, which are answered with nothing.
+    fn draft_small(&mut self, e: usize, poison: Poison) -> Option<Draft> {
+        if !self.endpoints[e].setup.reads {
+            return None;
+        }
+        let there = &self.endpoints[self.endpoints[e].peer];
+        let memory = &self.nodes[there.node].common.memory;
+        let word = self.random.index(WORDS / 8) * 8;
+        let (remote_addr, rkey) = (memory.addr(there.target, word), memory.key(there.target));
+        if self.random.chance(5000) {
+            let op = SendOp::Flush(FlushTarget {
+                remote_addr,
+                len: self.random.below(64) as u32,
+                rkey,
+                placement: 1,
+                whole_region: self.random.chance(5000),
+            });
+            let mut draft = self.blank(e, op, 0, WcOpcode::Flush);
+            draft.count = 0;
+            return Some(draft);
+        }
+        let op = SendOp::AtomicWrite { remote_addr, rkey };
+        let mut draft = self.blank(e, op, 8, WcOpcode::AtomicWrite);
+        let (data, sges, count) = self.pieces(e, 8);
+        (draft.sges, draft.count) = (sges, count);
+        draft.sent.effect = Effect::Write { to: word, data };
+        self.fence_target(e, &mut draft);
+        self.poison(e, &mut draft, poison);
+        self.apply_latest(e, &draft.sent.effect);
         Some(draft)
     }
 

@@ -216,6 +216,11 @@ impl World {
                 );
             }
         }
+        assert!(
+            cell.qp.sends_pending() > 0 || cell.qp.poll_timeout().is_none(),
+            "{:#x} has nothing under way, but a timer",
+            ep.num
+        );
         if choked {
             self.timers.push(Reverse((self.now + 2_000, ep.num)));
         }
@@ -235,7 +240,14 @@ impl World {
         let arrival = self.fabric.next_arrival();
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
         match (arrival, timer) {
-            (None, None) => return false,
+            (None, None) => {
+                // Time passes even when everybody stands still.
+                let stalls = self.nodes.iter().map(|n| n.stalled_until);
+                let Some(until) = stalls.filter(|t| *t > self.now).min() else {
+                    return false;
+                };
+                self.now = until;
+            }
             (Some(at), timer) if timer.is_none_or(|t| at <= t) => {
                 self.now = self.now.max(at);
                 self.arrive();
