@@ -63,6 +63,10 @@ pub(crate) fn command(mut args: Args) -> Result<bool> {
     run(&mutants)
 }
 
+pub(crate) fn run_all() -> Result<bool> {
+    run(&read(&tree::root().join("tests/mutants/engine.txt"))?)
+}
+
 fn run(mutants: &[Mutant]) -> Result<bool> {
     let place = tree::target_dir()?.join("mutants");
     copy_workspace(&place)?;

@@ -9,11 +9,14 @@ use anyhow::Result;
 use crate::clients::{self, LINKS};
 use crate::step::{self, Steps};
 use crate::tree::{self, Release};
-use crate::{apt, ctests, dist, fuzz, kill, pyverbs, quiet, soak, tidy};
+use crate::{apt, ctests, dist, fuzz, kill, mutants, pyverbs, quiet, soak, tidy};
 
 /// Bounds of the steps that run cargo; each takes a few minutes at most on two cores.
 const BUILD_BOUND: Duration = Duration::from_secs(15 * 60);
 const TEST_BOUND: Duration = Duration::from_secs(20 * 60);
+
+/// How long the simulation runs; `sim --seconds` does more.
+const SIM_SECONDS: u32 = 180;
 
 /// How many pairs are killed, and how often each sleeping client runs; `kill --count` and `soak --runs` do more.
 const KILLS: u32 = 20;
@@ -57,6 +60,8 @@ pub(crate) fn run() -> Result<bool> {
         cargo(&["test", "--workspace", "--no-fail-fast"], &[], TEST_BOUND)
     });
     steps.step("loom", loom);
+    steps.step("simulation", simulation);
+    steps.step("mutants", mutants::run_all);
     steps.step("fuzz", || fuzz::run(FUZZ_SECONDS, &[]));
     if built {
         with_release_build(&mut steps)?;
@@ -87,6 +92,26 @@ fn cargo(args: &[&str], environment: &[(&str, &str)], bound: Duration) -> Result
     let mut command = tree::cargo();
     command.args(args).envs(environment.iter().copied());
     step::run(&mut command, bound)
+}
+
+/// Three minutes of worlds nobody has lived in before; the seed of one that goes wrong is printed.
+fn simulation() -> Result<bool> {
+    let seconds = SIM_SECONDS.to_string();
+    let args = [
+        "run",
+        "--release",
+        "--quiet",
+        "--package",
+        "adverb-sim",
+        "--bin",
+        "sim",
+        "--",
+        "--jobs",
+        "2",
+        "--seconds",
+        &seconds,
+    ];
+    cargo(&args, &[], BUILD_BOUND)
 }
 
 /// Every interleaving of the sleep and wake protocol and of the rings at small sizes. A directory of its own, because
