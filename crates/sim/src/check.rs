@@ -525,6 +525,23 @@ impl World {
             sum.packets_received + sum.packets_dropped + self.nowhere,
             "every packet that arrived was counted once"
         );
+        let p = &self.profile;
+        let undisturbed = !p.faults.any_harm()
+            && p.faults.duplicate == 0
+            && !p.impatient
+            && (p.stall, p.kill, p.poison) == (0, 0, 0);
+        if undisturbed {
+            assert_eq!(
+                (
+                    sum.retries,
+                    sum.timeouts,
+                    sum.sequence_naks_sent,
+                    sum.duplicates
+                ),
+                (0, 0, 0, 0),
+                "retries, timeouts, NAKs, duplicates on a perfect wire"
+            );
+        }
         // The copy of a packet that was sent again can arrive ahead of its turn, too.
         let harm = self.conns.iter().map(|c| c.harm.total).sum::<u64>() + wire.duplicated;
         assert!(
