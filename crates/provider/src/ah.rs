@@ -22,6 +22,11 @@ impl Kind for Ah {
     type Public = ibv_ah;
     const NAME: &'static str = "address handle";
     const MARK: u64 = 0xadaa_0000_0000_0001;
+
+    unsafe fn handle(public: *const Self::Public) -> u32 {
+        // SAFETY: as our caller promises.
+        unsafe { (*public).handle }
+    }
 }
 
 /// # Safety

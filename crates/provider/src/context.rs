@@ -114,6 +114,27 @@ pub(crate) fn publish(
     context_pointer(Object::create(table(public), own))
 }
 
+/// Fails unless two objects can be used together: they belong to one context, or to contexts that share their objects.
+///
+/// # Safety
+/// Both are the contexts of objects that are alive.
+pub(crate) unsafe fn together(
+    a: *mut ibv_context,
+    b: *mut ibv_context,
+    what: &'static str,
+) -> Result<(), Error> {
+    if a == b {
+        return Ok(());
+    }
+    // SAFETY: as our caller promises.
+    let (a, b) = unsafe { (find_context(a)?, find_context(b)?) };
+    if Arc::ptr_eq(&a.family, &b.family) {
+        Ok(())
+    } else {
+        Err(Error::OtherContext(what))
+    }
+}
+
 /// `ibv_close_device(3)`. What was made in the context is not freed with it.
 ///
 /// # Safety

@@ -10,6 +10,7 @@ use adverb_abi::types::*;
 use adverb_engine::{Completion, Instant, QpNum, WcOpcode};
 
 use crate::channel::Channel;
+use crate::context::together;
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, find, find_context, find_if_any, not_null};
 use crate::pd::Share;
@@ -31,6 +32,11 @@ impl Kind for Cq {
     type Public = ibv_cq_ex;
     const NAME: &'static str = "completion queue";
     const MARK: u64 = 0xadc9_0000_0000_0001;
+
+    unsafe fn handle(public: *const Self::Public) -> u32 {
+        // SAFETY: as our caller promises.
+        unsafe { (*public).base.handle }
+    }
 }
 
 /// What a slot holds before a completion is put there.
@@ -55,6 +61,10 @@ pub(crate) unsafe fn create(
     let open = unsafe { find_context(context) }?;
     // SAFETY: likewise.
     let reports_to = unsafe { find_if_any::<Channel>(channel) }?;
+    if !channel.is_null() {
+        // SAFETY: found above, so it is alive.
+        unsafe { together(context, (*channel).context, "completion channel") }?;
+    }
     Object::create_with(|token| {
         let nic = open.nic.create_cq(
             cqe,

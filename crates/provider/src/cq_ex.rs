@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use adverb_abi::types::*;
 use adverb_engine::{Completion, WcFlags};
 
+use crate::context::together;
 use crate::cq::{self, Cq};
 use crate::errno::{self, Error};
 use crate::handle::{Object, find, not_null};
@@ -61,7 +62,11 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         let domain = match mask & IBV_CQ_INIT_ATTR_MASK_PD {
             0 => None,
             // SAFETY: announced, so it is there; the caller vouches for the object.
-            _ => Some(unsafe { find::<Pd>((*attr).parent_domain) }?.share()),
+            _ => unsafe {
+                let domain = find::<Pd>((*attr).parent_domain)?;
+                together(context, (*domain.public()).context, "parent domain")?;
+                Some(domain.share())
+            },
         };
         let takes_turns = flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED == 0;
         // SAFETY: the caller vouches for the objects.

@@ -22,6 +22,11 @@ impl Kind for Dm {
     type Public = ibv_dm;
     const NAME: &'static str = "device memory";
     const MARK: u64 = 0xadd3_0000_0000_0001;
+
+    unsafe fn handle(public: *const Self::Public) -> u32 {
+        // SAFETY: as our caller promises.
+        unsafe { (*public).handle }
+    }
 }
 
 pub(crate) fn publish(

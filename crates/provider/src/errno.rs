@@ -2,7 +2,7 @@
 //!
 //! A function of the C face is a body that returns `Result<_, Error>` and one of the four endings here, which know how
 //! its kind reports failure: [`status`] returns the errno value, [`minus_one`] and [`pointer`] set it. With
-//! `ADVERB_LOG=warn` each failure is also written to stderr, call and cause; without it nothing is formatted.
+//! `ADVERB_LOG=warn` each failure is also written to stderr, call and cause. `diagnosis.rs` has the words.
 
 use std::env;
 use std::ffi::c_int;
@@ -11,7 +11,10 @@ use std::io::{self, Write as _};
 use std::ptr;
 use std::sync::OnceLock;
 
+use adverb_engine::{Access, AttrMask, ModifyError};
 use adverb_nic::{NicError, PostError};
+
+use crate::diagnosis;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -30,19 +33,29 @@ pub(crate) enum Error {
     Bits { what: &'static str, bits: u64 },
     #[error("{0}")]
     Argument(&'static str),
+    #[error("access is {}: remote write and atomic access need IBV_ACCESS_LOCAL_WRITE too", diagnosis::access(*.0))]
+    NeedsLocalWrite(Access),
     #[error("{0} is not supported")]
     Unsupported(&'static str),
     #[error("{what} is still used by {users} other objects")]
     Busy { what: &'static str, users: usize },
     #[error("{what} number {handle} does not exist")]
     NoSuch { what: &'static str, handle: u32 },
+    #[error("the {0} belongs to another context")]
+    OtherContext(&'static str),
     #[error("{0}")]
     Forbidden(&'static str),
     #[error("entry {0} of the GID table is empty")]
     EmptyGid(u32),
     #[error(transparent)]
     Nic(#[from] NicError),
-    #[error(transparent)]
+    #[error("{}", diagnosis::Modify(error, *have))]
+    Modify {
+        error: ModifyError,
+        /// What the program's mask announced.
+        have: AttrMask,
+    },
+    #[error("{}", diagnosis::Post(.0))]
     Post(#[from] PostError),
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -56,6 +69,8 @@ impl Error {
             | Self::Foreign(_)
             | Self::Value { .. }
             | Self::Bits { .. }
+            | Self::OtherContext(_)
+            | Self::NeedsLocalWrite(_)
             | Self::Argument(_) => libc::EINVAL,
             Self::Unsupported(_) => libc::EOPNOTSUPP,
             Self::Busy { .. } => libc::EBUSY,
@@ -63,6 +78,7 @@ impl Error {
             Self::Forbidden(_) => libc::EPERM,
             Self::EmptyGid(_) => libc::ENODATA,
             Self::Nic(error) => errno_of_nic(error),
+            Self::Modify { error, .. } => errno_of_modify(error),
             Self::Post(PostError::QueueFull { .. }) => libc::ENOMEM,
             Self::Post(_) => libc::EINVAL,
             Self::Io(error) => errno_of_io(error),
@@ -83,16 +99,20 @@ fn errno_of_io(error: &io::Error) -> c_int {
     })
 }
 
-fn errno_of_nic(error: &NicError) -> c_int {
-    use adverb_nic::ModifyError;
+fn errno_of_modify(error: &ModifyError) -> c_int {
     match error {
-        NicError::Modify(ModifyError::Unsupported { .. }) | NicError::Unsupported(_) => {
-            libc::EOPNOTSUPP
+        ModifyError::Unsupported { .. } => libc::EOPNOTSUPP,
+        _ => libc::EINVAL,
+    }
+}
+
+fn errno_of_nic(error: &NicError) -> c_int {
+    match error {
+        NicError::Modify(error) => errno_of_modify(error),
+        NicError::Unsupported(_) => libc::EOPNOTSUPP,
+        NicError::Invalid { .. } | NicError::BadArgument(_) | NicError::Setting { .. } => {
+            libc::EINVAL
         }
-        NicError::Invalid { .. }
-        | NicError::BadArgument(_)
-        | NicError::Modify(_)
-        | NicError::Setting { .. } => libc::EINVAL,
         NicError::Busy { .. } => libc::EBUSY,
         NicError::Limit { .. } => libc::ENOMEM,
         NicError::Fault { .. } => libc::EFAULT,
@@ -105,12 +125,12 @@ fn errno_of_nic(error: &NicError) -> c_int {
 }
 
 /// Ending of the calls that return 0 or an errno value.
-pub(crate) fn status(call: &str, result: Result<(), Error>) -> c_int {
+pub(crate) fn status(call: impl Display, result: Result<(), Error>) -> c_int {
     match result {
         Ok(()) => 0,
         Err(error) => {
             let errno = error.errno();
-            report(call, &error);
+            report(&call, &error);
             // Not asked for by the manual pages, but plenty of programs print strerror(errno) here too.
             set_errno(errno);
             errno
@@ -146,16 +166,19 @@ pub(crate) fn pointer<T>(call: &str, result: Result<*mut T, Error>) -> *mut T {
     })
 }
 
-/// Writes a failure to stderr if somebody asked for that.
-pub(crate) fn report(call: &str, error: &Error) {
-    if logging() && !error.is_everyday() {
-        say(call, error);
+/// Writes a failure to stderr if somebody asked for that, and keeps its text for the Rust API. Refused work requests
+/// are not kept: a full queue is an answer that a busy program may get any number of times.
+pub(crate) fn report(call: &(impl Display + ?Sized), error: &Error) {
+    if error.is_everyday() {
+        return;
     }
-}
-
-fn say(call: &str, text: &dyn Display) {
-    // A closed stderr is the program's choice and no reason to die.
-    let _ = writeln!(io::stderr(), "adverb: {call}: {text}");
+    if !matches!(error, Error::Post(_)) {
+        diagnosis::remember(error);
+    }
+    if logging() {
+        // A closed stderr is the program's choice and no reason to die.
+        let _ = writeln!(io::stderr(), "adverb: {call}: {error}");
+    }
 }
 
 fn logging() -> bool {

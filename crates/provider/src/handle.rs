@@ -23,6 +23,14 @@ pub(crate) trait Kind: Sized {
     const NAME: &'static str;
     /// Distinguishes the kinds; no number that a pointer or a small count could be.
     const MARK: u64;
+
+    /// The number in the public part by which a kernel would find the object. A program may have overwritten it.
+    ///
+    /// # Safety
+    /// The public part can be read.
+    unsafe fn handle(_public: *const Self::Public) -> u32 {
+        0
+    }
 }
 
 /// A public part, a mark, a private part.
@@ -30,6 +38,8 @@ pub(crate) trait Kind: Sized {
 pub(crate) struct Object<K: Kind> {
     public: UnsafeCell<K::Public>,
     mark: AtomicU64,
+    /// The handle as it was at creation.
+    handle: u32,
     own: K,
 }
 
@@ -40,6 +50,8 @@ impl<K: Kind> Object<K> {
     /// Puts an object on the heap, where it stays until [`Object::free`].
     pub(crate) fn create(public: K::Public, own: K) -> &'static Self {
         Box::leak(Box::new(Self {
+            // SAFETY: it is in hand.
+            handle: unsafe { K::handle(&raw const public) },
             public: UnsafeCell::new(public),
             mark: AtomicU64::new(K::MARK),
             own,
@@ -54,6 +66,8 @@ impl<K: Kind> Object<K> {
         let place = Box::leak(Box::<Self>::new_uninit());
         match make(place.as_mut_ptr().cast()) {
             Ok((public, own)) => Ok(place.write(Self {
+                // SAFETY: it is in hand.
+                handle: unsafe { K::handle(&raw const public) },
                 public: UnsafeCell::new(public),
                 mark: AtomicU64::new(K::MARK),
                 own,
@@ -115,7 +129,16 @@ pub(crate) unsafe fn find<'a, K: Kind>(pointer: *mut K::Public) -> Result<&'a Ob
         return Err(Error::Foreign(K::NAME));
     }
     // SAFETY: the mark says that `create` made it and nobody has freed it.
-    Ok(unsafe { &*object })
+    let object = unsafe { &*object };
+    // SAFETY: likewise, so its public part can be read.
+    let handle = unsafe { K::handle(object.public()) };
+    if handle != object.handle {
+        return Err(Error::NoSuch {
+            what: K::NAME,
+            handle,
+        });
+    }
+    Ok(object)
 }
 
 /// As [`find`], for a pointer that may be NULL.
@@ -178,6 +201,10 @@ mod tests {
         type Public = [u64; 4];
         const NAME: &'static str = "apple";
         const MARK: u64 = 0xa991_e000_0000_0001;
+        unsafe fn handle(public: *const Self::Public) -> u32 {
+            // SAFETY: as our caller promises.
+            unsafe { (*public)[1] as u32 }
+        }
     }
     struct Pear;
     impl Kind for Pear {

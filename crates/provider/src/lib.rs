@@ -6,7 +6,7 @@
 //!
 //! | question | file |
 //! |---|---|
-//! | which errno does a failure become, and who prints it | `errno.rs` |
+//! | which errno does a failure become, and who prints it | `errno.rs`, its words `diagnosis.rs` |
 //! | how does a C pointer become an object | `handle.rs` |
 //! | what is behind the inline calls of verbs.h | the table in `context.rs` |
 //! | where does a list of work requests go | `post.rs`, `qp_ex.rs` |
@@ -19,6 +19,7 @@ mod context;
 mod cq;
 mod cq_ex;
 mod device;
+mod diagnosis;
 mod dm;
 mod errno;
 mod events;
@@ -40,6 +41,7 @@ pub mod unsupported;
 mod verbs;
 mod xrc;
 
+pub use diagnosis::why;
 pub use verbs::verbs;
 
 /// The functions under their C names.

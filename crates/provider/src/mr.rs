@@ -7,6 +7,7 @@ use adverb_abi::types::*;
 use adverb_engine::Access;
 use adverb_nic::Advice;
 
+use crate::context::together;
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, find, not_null};
 use crate::pd::{Pd, Share};
@@ -25,6 +26,11 @@ impl Kind for Mr {
     type Public = ibv_mr;
     const NAME: &'static str = "memory region";
     const MARK: u64 = 0xad3e_0000_0000_0001;
+
+    unsafe fn handle(public: *const Self::Public) -> u32 {
+        // SAFETY: as our caller promises.
+        unsafe { (*public).handle }
+    }
 }
 
 /// Checks what is asked for. Bits of the optional range that nobody knows are hints, and dropped.
@@ -37,9 +43,7 @@ pub(crate) fn access(bits: c_uint) -> Result<Access, Error> {
     if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
         && !access.contains(Access::LOCAL_WRITE)
     {
-        return Err(Error::Argument(
-            "remote write and atomic access also need local write access",
-        ));
+        return Err(Error::NeedsLocalWrite(access));
     }
     // What is in memory here is gone with the power.
     if access.contains(Access::FLUSH_PERSISTENT) {
@@ -200,6 +204,9 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     errno::pointer("ibv_alloc_null_mr", alloc())
 }
 
+/// Most ranges that one piece of advice can be about.
+const MOST_RANGES: u32 = 4096;
+
 /// `ibv_advise_mr(3)`, behind the context's table: acts on pages of on-demand regions.
 ///
 /// # Safety
@@ -228,6 +235,13 @@ pub(crate) unsafe extern "C" fn advise_mr(
         }
         if count == 0 {
             return Err(Error::Argument("the list of ranges is empty"));
+        }
+        if count > MOST_RANGES {
+            return Err(Error::Value {
+                what: "the number of ranges",
+                value: count.into(),
+                limit: MOST_RANGES.into(),
+            });
         }
         not_null(list, "list of ranges")?;
         let ranges: Vec<_> = (0..count as usize)
@@ -299,6 +313,14 @@ unsafe fn change(
         _ => {
             // SAFETY: as our caller promises.
             let domain = unsafe { find::<Pd>(pd) }?;
+            // SAFETY: both objects are alive.
+            unsafe {
+                together(
+                    (*mr.public()).context,
+                    (*domain.public()).context,
+                    "protection domain",
+                )
+            }?;
             if !Arc::ptr_eq(domain.family(), &mr.family) {
                 return Err(Error::Argument(
                     "region and domain belong to different contexts",

@@ -25,6 +25,11 @@ impl Kind for Mw {
     type Public = ibv_mw;
     const NAME: &'static str = "memory window";
     const MARK: u64 = 0xad30_0000_0000_0001;
+
+    unsafe fn handle(public: *const Self::Public) -> u32 {
+        // SAFETY: as our caller promises.
+        unsafe { (*public).handle }
+    }
 }
 
 /// `ibv_alloc_mw(3)`, behind the context's table.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use adverb_abi::types::*;
 
+use crate::context::together;
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, find, find_context, find_if_any, not_null};
 use crate::shared::Family;
@@ -33,6 +34,11 @@ impl Kind for Pd {
     type Public = ibv_pd;
     const NAME: &'static str = "protection domain";
     const MARK: u64 = 0xad9d_0000_0000_0001;
+
+    unsafe fn handle(public: *const Self::Public) -> u32 {
+        // SAFETY: as our caller promises.
+        unsafe { (*public).handle }
+    }
 }
 
 impl Pd {
@@ -212,9 +218,15 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
             ));
         }
         // SAFETY: as our caller promises.
-        let base = unsafe { find::<Pd>(attr.pd) }?.share();
-        // SAFETY: as our caller promises.
-        let thread = unsafe { find_if_any::<Td>(attr.td) }?.map(|td| Arc::clone(&td.uses));
+        let (base, thread) = unsafe {
+            let base = find::<Pd>(attr.pd)?;
+            together(context, (*base.public()).context, "protection domain")?;
+            let thread = find_if_any::<Td>(attr.td)?;
+            if let Some(td) = thread {
+                together(context, (*td.public()).context, "thread domain")?;
+            }
+            (base.share(), thread.map(|td| Arc::clone(&td.uses)))
+        };
         let nic = Arc::clone(&base.nic);
         Ok(create(
             context,

@@ -4,6 +4,7 @@
 //! Nothing here allocates.
 
 use std::ffi::c_int;
+use std::fmt;
 use std::mem::MaybeUninit;
 use std::{ptr, slice};
 
@@ -319,6 +320,20 @@ unsafe fn walk<T>(
     Ok(())
 }
 
+/// A call and the queue pair it was made on, to be read if it is refused.
+struct Posting(&'static str, *mut ibv_qp);
+
+impl fmt::Display for Posting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)?;
+        // SAFETY: NULL or a queue pair, says the caller of the call.
+        match unsafe { find::<Qp>(self.1.cast()) } {
+            Ok(qp) => write!(f, " on QP {:#08x}", qp.nic.number()),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
 /// `ibv_post_send(3)`, behind the context's table.
 ///
 /// # Safety
@@ -338,7 +353,7 @@ pub(crate) unsafe extern "C" fn post_send(
         }
         Err(error) => Err(refuse_all(error, wr, bad)),
     };
-    errno::status("ibv_post_send", posted)
+    errno::status(Posting("ibv_post_send", qp), posted)
 }
 
 /// `ibv_post_recv(3)`, behind the context's table.
@@ -360,7 +375,7 @@ pub(crate) unsafe extern "C" fn post_recv(
         },
         Err(error) => Err(refuse_all(error, wr, bad)),
     };
-    errno::status("ibv_post_recv", posted)
+    errno::status(Posting("ibv_post_recv", qp), posted)
 }
 
 /// `ibv_post_srq_recv(3)`, behind the context's table.

@@ -8,6 +8,7 @@ use adverb_engine::{Access, AttrMask, Av, QpAttr, QpCaps, QpState};
 use adverb_nic::{NicError, QpSpec};
 use adverb_wire::{Gid, Transport};
 
+use crate::context::together;
 use crate::cq::Cq;
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, find, find_context, find_if_any, not_null};
@@ -38,6 +39,11 @@ impl Kind for Qp {
     type Public = ibv_qp_ex;
     const NAME: &'static str = "queue pair";
     const MARK: u64 = 0xad9b_0000_0000_0001;
+
+    unsafe fn handle(public: *const Self::Public) -> u32 {
+        // SAFETY: as our caller promises.
+        unsafe { (*public).qp_base.handle }
+    }
 }
 
 const ATTRS: u32 = IBV_QP_INIT_ATTR_PD
@@ -85,6 +91,17 @@ unsafe fn create(
     };
     // SAFETY: as above.
     let srq = unsafe { find_if_any::<Srq>(init.srq) }?;
+    // SAFETY: the objects were found above, so they are alive.
+    unsafe {
+        let context = (*domain.public()).context;
+        together(context, (*send_cq.public()).base.context, "send CQ")?;
+        if let Some(cq) = recv_cq {
+            together(context, (*cq.public()).base.context, "receive CQ")?;
+        }
+        if let Some(srq) = srq {
+            together(context, (*srq.public()).context, "SRQ")?;
+        }
+    }
     if let Some(ops) = send_ops {
         qp_ex::check_operations(ops, transport)?;
     }
@@ -263,6 +280,8 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         // SAFETY: the extended attributes start with the plain ones, and announced members exist.
         let qp = unsafe {
             let base = &*init.cast::<ibv_qp_init_attr>();
+            let domain = find::<Pd>((*init).pd)?;
+            together(context, (*domain.public()).context, "protection domain")?;
             create((*init).pd, base, send_ops, create_flags)
         }?;
         // SAFETY: the caller says that it can be written.
@@ -443,7 +462,10 @@ pub unsafe extern "C" fn ibv_modify_qp(
         let mask = mask.difference(other_half(qp.init.transport));
         // SAFETY: not NULL, so the caller says that it can be read.
         let attr = attributes(unsafe { &*attr }, mask)?;
-        qp.nic.modify(&attr, mask)?;
+        qp.nic.modify(&attr, mask).map_err(|error| match error {
+            NicError::Modify(error) => Error::Modify { error, have: mask },
+            other => other.into(),
+        })?;
         if mask.contains(AttrMask::STATE) {
             // SAFETY: the queue pair is alive. Programs read the field, and expect it to be what they set.
             unsafe { (*qp.public()).qp_base.state = attr.state as u32 };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use adverb_abi::types::*;
 
+use crate::context::together;
 use crate::cq::Cq;
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, find, find_context, not_null};
@@ -21,6 +22,11 @@ impl Kind for Srq {
     type Public = ibv_srq;
     const NAME: &'static str = "shared receive queue";
     const MARK: u64 = 0xad59_0000_0000_0001;
+
+    unsafe fn handle(public: *const Self::Public) -> u32 {
+        // SAFETY: as our caller promises.
+        unsafe { (*public).handle }
+    }
 }
 
 /// What an SRQ in an XRC domain has besides.
@@ -119,6 +125,8 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
             }
             // SAFETY: announced members exist.
             IBV_SRQT_BASIC => unsafe {
+                let domain = find::<Pd>((*init).pd)?;
+                together(context, (*domain.public()).context, "protection domain")?;
                 create((*init).pd, (*init).srq_context, &mut (*init).attr, None)
             },
             IBV_SRQT_XRC if mask & XRC_ATTRS != XRC_ATTRS => Err(Error::Argument(
@@ -126,9 +134,13 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
             )),
             // SAFETY: announced members exist, and the objects are NULL or alive, says the caller.
             IBV_SRQT_XRC => unsafe {
+                let domain = find::<Pd>((*init).pd)?;
+                together(context, (*domain.public()).context, "protection domain")?;
+                let cq = find::<Cq>((*init).cq.cast())?;
+                together(context, (*cq.public()).base.context, "CQ")?;
                 let xrc = Xrc {
                     domain: xrc::domain_of(context, (*init).xrcd)?,
-                    cq: find::<Cq>((*init).cq.cast())?,
+                    cq,
                 };
                 create(
                     (*init).pd,
