@@ -352,6 +352,12 @@ impl World {
             ep.num
         );
         assert!(cell.port.comm_est <= 1);
+        assert!(
+            cell.port.refused <= 1,
+            "{:#x} dies of one refusal, not of {}",
+            ep.num,
+            cell.port.refused
+        );
         // What completed without a word before the end did complete.
         while let Some(s) = self.endpoints[e].sent.pop_front() {
             assert!(!s.signaled, "{s:?} never completed");

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod draft;
 pub mod duet;
 pub mod fabric;
 mod life;

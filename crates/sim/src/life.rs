@@ -441,7 +441,8 @@ impl World {
                 self.reset(e);
                 if let Some(cell) = &mut self.endpoints[e].cell {
                     let port = &mut cell.port;
-                    (port.comm_est, port.last_wqe, port.drained, port.received) = (0, 0, 0, 0);
+                    (port.comm_est, port.last_wqe, port.drained) = (0, 0, 0);
+                    (port.received, port.refused) = (0, 0);
                 }
             } else {
                 self.destroy(e);

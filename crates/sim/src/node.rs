@@ -60,8 +60,8 @@ pub struct Port {
     pub comm_est: u32,
     pub drained: u32,
     pub last_wqe: u32,
-    /// A receive completion after LAST_WQE_REACHED would be one too many.
-    pub fatal: u32,
+    /// Refusals of what the peer asked for, and ends that no completion tells of.
+    pub refused: u32,
 }
 
 /// A queue pair in its place.
@@ -199,7 +199,7 @@ impl Host for View<'_> {
             QpEvent::CommEst => port.comm_est += 1,
             QpEvent::SqDrained => port.drained += 1,
             QpEvent::LastWqeReached => port.last_wqe += 1,
-            QpEvent::Fatal | QpEvent::RequestError | QpEvent::AccessError => port.fatal += 1,
+            QpEvent::Fatal | QpEvent::RequestError | QpEvent::AccessError => port.refused += 1,
         }
     }
 }
