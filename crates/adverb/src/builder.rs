@@ -9,6 +9,7 @@ use adverb_abi::types::{self as c, Zeroed};
 
 use crate::ah::DEFAULT_QKEY;
 use crate::attr::QpAttr;
+use crate::channel::lock;
 use crate::context::{Context, GidEntry};
 use crate::cq::CompletionQueue;
 use crate::error::{Error, Result};
@@ -261,7 +262,7 @@ impl<T: Transport> QueuePairBuilder<T> {
         let raw = sys::non_null(raw, "ibv_create_qp", &ctx.inner.name)?;
         // SAFETY: a queue pair just created.
         let num = unsafe { (*raw.as_ptr()).qp_num };
-        Ok(QpInner {
+        let inner = QpInner {
             raw,
             num,
             name: format!("{} QP {num:#08x} of {}", T::NAME, ctx.inner.name),
@@ -271,6 +272,10 @@ impl<T: Transport> QueuePairBuilder<T> {
             send,
             recv,
             pd: Arc::clone(&self.pd.inner),
-        })
+        };
+        if T::KIND == Kind::Ud {
+            lock(inner.recv.slab()).serve_datagrams(num);
+        }
+        Ok(inner)
     }
 }

@@ -81,6 +81,15 @@ pub(crate) enum Receives {
     Shared(SharedPlace),
 }
 
+impl Receives {
+    pub(crate) fn slab(&self) -> &Mutex<Slab> {
+        match self {
+            Self::Own(place) => &place.slab,
+            Self::Shared(place) => &place.srq.slab,
+        }
+    }
+}
+
 /// The part of a queue pair that does not depend on its transport.
 pub(crate) struct QpInner {
     pub(crate) raw: NonNull<c::ibv_qp>,
@@ -221,6 +230,7 @@ impl Drop for QpInner {
     fn drop(&mut self) {
         // The buffers go with the completions; there is nobody to tell about an error.
         let _ = self.close(&mut Vec::new());
+        lock(self.recv.slab()).forget(self.num);
     }
 }
 

@@ -76,6 +76,9 @@ pub(crate) struct Slab {
     order: Option<VecDeque<u16>>,
     /// Unsignaled operations since the last signaled one.
     unsignaled: u32,
+    /// The datagram queue pairs that receive from here. Kernel software RoCE says of every
+    /// receive that it begins with a route header, which is so for these alone.
+    datagram_qps: Vec<u32>,
 }
 
 impl Slab {
@@ -93,7 +96,18 @@ impl Slab {
             free: (0..capacity).rev().map(|i| i as u16).collect(),
             order: ordered.then(|| VecDeque::with_capacity(capacity as usize)),
             unsignaled: 0,
+            datagram_qps: Vec::new(),
         }
+    }
+
+    /// What the queue pair of this number receives has a route header in front.
+    pub(crate) fn serve_datagrams(&mut self, qp_num: u32) {
+        self.datagram_qps.push(qp_num);
+    }
+
+    /// The queue pair of this number is no more.
+    pub(crate) fn forget(&mut self, qp_num: u32) {
+        self.datagram_qps.retain(|num| *num != qp_num);
     }
 
     pub(crate) fn capacity(&self) -> u32 {
@@ -174,7 +188,11 @@ impl Slab {
             return false;
         };
         let result = match WcStatus(wc.status) {
-            WcStatus::SUCCESS => Ok(Info::from_wc(wc, op.kind)),
+            WcStatus::SUCCESS => Ok(Info::from_wc(
+                wc,
+                op.kind,
+                self.datagram_qps.contains(&wc.qp_num),
+            )),
             status => Err(WcError {
                 status,
                 vendor_err: wc.vendor_err,

@@ -125,7 +125,8 @@ pub struct Info {
 }
 
 impl Info {
-    pub(crate) fn from_wc(wc: &c::ibv_wc, kind: OpKind) -> Self {
+    /// `datagram`: whether it came through a queue pair for datagrams.
+    pub(crate) fn from_wc(wc: &c::ibv_wc, kind: OpKind, datagram: bool) -> Self {
         let flags = WcFlags::from_bits_retain(wc.wc_flags);
         // SAFETY: both members of the union are 32-bit integers.
         let (imm, rkey) = unsafe { (wc.imm_or_rkey.imm_data, wc.imm_or_rkey.rkey) };
@@ -139,7 +140,7 @@ impl Info {
             byte_len: if sized { wc.byte_len } else { 0 },
             imm: (receive && flags.contains(WcFlags::WITH_IMM)).then(|| u32::from_be(imm)),
             invalidated: (receive && flags.contains(WcFlags::WITH_INV)).then_some(RKey(rkey)),
-            has_grh: receive && flags.contains(WcFlags::GRH),
+            has_grh: receive && datagram && flags.contains(WcFlags::GRH),
             src_qp: if receive { wc.src_qp } else { 0 },
             by_write: receive && wc.opcode == c::IBV_WC_RECV_RDMA_WITH_IMM,
         }

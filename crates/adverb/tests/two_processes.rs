@@ -9,10 +9,20 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use adverb::transport::Rc;
-use adverb::{AccessFlags, Completion, CompletionQueue, Introduction, QueuePair, Wait, WcStatus};
+use adverb::{
+    AccessFlags, Completion, CompletionQueue, Context, Introduction, QueuePair, Wait, WcStatus,
+};
 
 const SOCKET: &str = "ADVERB_TEST_SOCKET";
 const LONG: Duration = Duration::from_secs(20);
+
+/// The software NIC's first device, or the one that `ADVERB_TEST_DEVICE` names.
+fn context() -> Context {
+    match env::var("ADVERB_TEST_DEVICE") {
+        Ok(name) => adverb::open(&name).unwrap(),
+        Err(_) => adverb::open_default().unwrap(),
+    }
+}
 
 /// Echoes messages until it is killed or nothing comes for long.
 #[test]
@@ -22,7 +32,7 @@ fn peer() {
         return;
     };
     let mut stream = UnixStream::connect(path).unwrap();
-    let ctx = adverb::open_default().unwrap();
+    let ctx = context();
     let pd = ctx.alloc_pd().unwrap();
     let cq = ctx.create_cq(64).build().unwrap();
     let qp = pd.create_qp::<Rc>(&cq).build().unwrap();
@@ -109,7 +119,7 @@ fn next(cq: &CompletionQueue) -> Completion {
 #[test]
 fn two_processes_talk_until_one_is_killed() {
     let mut peer = Peer::start("talk");
-    let ctx = adverb::open_default().unwrap();
+    let ctx = context();
     let pd = ctx.alloc_pd().unwrap();
     let (sends, receives) = (
         ctx.create_cq(64).build().unwrap(),
@@ -161,7 +171,7 @@ fn waking_a_sleeping_peer_works_under_every_model_of_ours() {
         ("adaptive", Wait::default()),
     ] {
         let mut peer = Peer::start(name);
-        let ctx = adverb::open_default().unwrap();
+        let ctx = context();
         let pd = ctx.alloc_pd().unwrap();
         let cq = ctx.create_cq(64).build().unwrap();
         let qp = pd.create_qp::<Rc>(&cq).build().unwrap();

@@ -17,9 +17,13 @@ use adverb::{
 /// How long a test waits for what must come. Never reached unless something is broken.
 const LONG: Duration = Duration::from_secs(20);
 
-/// The software NIC's first device, whatever else the machine has.
+/// The software NIC's first device, whatever else the machine has; or the device that
+/// `ADVERB_TEST_DEVICE` names, which may be a card or the kernel's software RoCE.
 fn context() -> Context {
-    adverb::open_default().expect("the software NIC is linked in")
+    match std::env::var("ADVERB_TEST_DEVICE") {
+        Ok(name) => adverb::open(&name).expect("ADVERB_TEST_DEVICE names a device"),
+        Err(_) => adverb::open_default().expect("the software NIC is linked in"),
+    }
 }
 
 /// Two connected queue pairs, each with a completion queue of its own.
