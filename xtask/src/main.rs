@@ -10,6 +10,7 @@ mod clients;
 mod ctests;
 mod dist;
 mod fuzz;
+mod interop;
 mod kill;
 mod mutants;
 mod process;
@@ -36,6 +37,9 @@ usage: cargo xtask COMMAND
   clients [WORD..]           unmodified verbs programs against the release build; only rows that contain each WORD
           [--links A,B]        on these links only: shm, udp
           [--list]             print the rows, run nothing
+  interop [WORD..]           against the kernel's software RoCE in a virtual machine (root, Debian 12; half an hour)
+          [--suite]            only the Rust API's tests on it
+          [--list]             print the rows, run nothing
   ctests [WORD..]            the C programs of tests/c, through `adverb run`
   kill [--count N]           kill -9 one side of a running pair N times (default 20)
        [--seed N]              repeat the moments of an earlier run
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
         Some("tidy") => args.finish().and_then(|()| tidy::run()),
         Some("dist") => dist::command(args),
         Some("clients") => clients::command(args),
+        Some("interop") => interop::command(args),
         Some("ctests") => ctests::command(args),
         Some("fuzz") => fuzz::command(args),
         Some("kill") => kill::command(args),
