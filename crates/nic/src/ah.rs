@@ -32,9 +32,17 @@ pub struct Ah {
 }
 
 impl Ah {
-    pub(crate) fn new(context: &Arc<Context>, pd: PdUse, spec: &AhSpec) -> Result<Arc<Self>, NicError> {
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        pd: PdUse,
+        spec: &AhSpec,
+    ) -> Result<Arc<Self>, NicError> {
         if spec.port != 1 {
-            return Err(NicError::Invalid { what: "port_num", value: spec.port.into(), limit: 1 });
+            return Err(NicError::Invalid {
+                what: "port_num",
+                value: spec.port.into(),
+                limit: 1,
+            });
         }
         let av = resolve(
             context.device(),
@@ -49,8 +57,15 @@ impl Ah {
                 static_rate: spec.static_rate,
             },
         )?;
-        context.quotas.ahs.claim("AH", context.device().limits().max_ah)?;
-        Ok(Arc::new(Self { context: Arc::clone(context), av, _pd: pd }))
+        context
+            .quotas
+            .ahs
+            .claim("AH", context.device().limits().max_ah)?;
+        Ok(Arc::new(Self {
+            context: Arc::clone(context),
+            av,
+            _pd: pd,
+        }))
     }
 
     pub fn av(&self) -> &Av {
@@ -67,11 +82,13 @@ impl Drop for Ah {
 /// Fills in the source GID, and refuses what no packet could be made from.
 pub(crate) fn resolve(device: &Device, av: &Av) -> Result<Av, NicError> {
     let gids = device.gids();
-    let sgid = *gids.get(usize::from(av.sgid_index)).ok_or_else(|| NicError::Invalid {
-        what: "sgid_index",
-        value: av.sgid_index.into(),
-        limit: gids.len() as u64 - 1,
-    })?;
+    let sgid = *gids
+        .get(usize::from(av.sgid_index))
+        .ok_or_else(|| NicError::Invalid {
+            what: "sgid_index",
+            value: av.sgid_index.into(),
+            limit: gids.len() as u64 - 1,
+        })?;
     if av.dgid.is_zero() {
         return Err(NicError::BadArgument("the destination GID is zero"));
     }
@@ -88,5 +105,9 @@ pub(crate) fn resolve(device: &Device, av: &Av) -> Result<Av, NicError> {
     }
     // A hop limit of zero would die at once; the verbs say the device chooses then.
     let hop_limit = if av.hop_limit == 0 { 64 } else { av.hop_limit };
-    Ok(Av { sgid, hop_limit, ..*av })
+    Ok(Av {
+        sgid,
+        hop_limit,
+        ..*av
+    })
 }

@@ -23,9 +23,10 @@ impl Backing {
         match self {
             Self::Mapped(region) => region.read(offset, out).ok(),
             Self::OnDemand(region) => region.read(offset, out).ok(),
-            Self::Device { block, offset: from } => {
-                block.read(from.checked_add(offset)?, out).ok()
-            }
+            Self::Device {
+                block,
+                offset: from,
+            } => block.read(from.checked_add(offset)?, out).ok(),
             Self::Null => {
                 out.fill(0);
                 Some(())
@@ -37,9 +38,10 @@ impl Backing {
         match self {
             Self::Mapped(region) => region.write(offset, data).ok(),
             Self::OnDemand(region) => region.write(offset, data).ok(),
-            Self::Device { block, offset: from } => {
-                block.write(from.checked_add(offset)?, data).ok()
-            }
+            Self::Device {
+                block,
+                offset: from,
+            } => block.write(from.checked_add(offset)?, data).ok(),
             Self::Null => Some(()),
         }
     }
@@ -48,9 +50,12 @@ impl Backing {
         match self {
             Self::Mapped(region) => region.compare_swap(offset, compare, swap).ok(),
             Self::OnDemand(region) => region.compare_swap(offset, compare, swap).ok(),
-            Self::Device { block, offset: from } => {
-                block.compare_swap(from.checked_add(offset)?, compare, swap).ok()
-            }
+            Self::Device {
+                block,
+                offset: from,
+            } => block
+                .compare_swap(from.checked_add(offset)?, compare, swap)
+                .ok(),
             Self::Null => Some(0),
         }
     }
@@ -59,9 +64,10 @@ impl Backing {
         match self {
             Self::Mapped(region) => region.fetch_add(offset, add).ok(),
             Self::OnDemand(region) => region.fetch_add(offset, add).ok(),
-            Self::Device { block, offset: from } => {
-                block.fetch_add(from.checked_add(offset)?, add).ok()
-            }
+            Self::Device {
+                block,
+                offset: from,
+            } => block.fetch_add(from.checked_add(offset)?, add).ok(),
             Self::Null => Some(0),
         }
     }

@@ -20,7 +20,11 @@ pub struct Channel {
 impl Channel {
     pub(crate) fn new(context: &Arc<Context>) -> Result<Arc<Self>, NicError> {
         let events = EventQueue::new().map_err(NicError::io("making a completion channel"))?;
-        Ok(Arc::new(Self { context: Arc::clone(context), events, cqs: AtomicU64::new(0) }))
+        Ok(Arc::new(Self {
+            context: Arc::clone(context),
+            events,
+            cqs: AtomicU64::new(0),
+        }))
     }
 
     pub fn fd(&self) -> RawFd {
@@ -59,7 +63,10 @@ impl Channel {
     pub fn destroy(&self) -> Result<(), NicError> {
         match self.cqs.load(Ordering::Acquire) {
             0 => Ok(()),
-            count => Err(NicError::Busy { what: "completion channel", count }),
+            count => Err(NicError::Busy {
+                what: "completion channel",
+                count,
+            }),
         }
     }
 }

@@ -28,18 +28,31 @@ impl Config {
     pub fn from_env() -> Result<Self, NicError> {
         let var = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
         let netdevs = var("ADVERB_NETDEV")
-            .map(|v| v.split(',').map(|s| s.trim().to_owned()).filter(|s| !s.is_empty()).collect())
+            .map(|v| {
+                v.split(',')
+                    .map(|s| s.trim().to_owned())
+                    .filter(|s| !s.is_empty())
+                    .collect()
+            })
             .unwrap_or_default();
         let udp_port = match var("ADVERB_UDP_PORT") {
             None => adverb_wire::UDP_PORT,
-            Some(v) => v.parse().ok().filter(|p| *p != 0).ok_or(NicError::Setting {
-                name: "ADVERB_UDP_PORT",
-                value: v,
-                wants: "a port number from 1 to 65535",
-            })?,
+            Some(v) => v
+                .parse()
+                .ok()
+                .filter(|p| *p != 0)
+                .ok_or(NicError::Setting {
+                    name: "ADVERB_UDP_PORT",
+                    value: v,
+                    wants: "a port number from 1 to 65535",
+                })?,
         };
         let links = match var("ADVERB_LINKS") {
-            None => Links { loopback: true, shm: true, udp: true },
+            None => Links {
+                loopback: true,
+                shm: true,
+                udp: true,
+            },
             Some(v) => parse_links(&v)?,
         };
         let strict_events = match var("ADVERB_EVENTS").as_deref() {
@@ -53,12 +66,21 @@ impl Config {
                 });
             }
         };
-        Ok(Self { netdevs, udp_port, links, strict_events })
+        Ok(Self {
+            netdevs,
+            udp_port,
+            links,
+            strict_events,
+        })
     }
 }
 
 fn parse_links(text: &str) -> Result<Links, NicError> {
-    let mut links = Links { loopback: false, shm: false, udp: false };
+    let mut links = Links {
+        loopback: false,
+        shm: false,
+        udp: false,
+    };
     for name in text.split(',').map(str::trim) {
         match name {
             "loopback" => links.loopback = true,
@@ -84,9 +106,16 @@ mod tests {
     fn links_are_a_list_and_unknown_names_are_named() {
         assert_eq!(
             parse_links("shm, udp").unwrap(),
-            Links { loopback: false, shm: true, udp: true }
+            Links {
+                loopback: false,
+                shm: true,
+                udp: true
+            }
         );
         let text = parse_links("shm,warp").unwrap_err().to_string();
-        assert!(text.contains("warp") && text.contains("ADVERB_LINKS"), "{text}");
+        assert!(
+            text.contains("warp") && text.contains("ADVERB_LINKS"),
+            "{text}"
+        );
     }
 }

@@ -12,11 +12,11 @@ use crate::cq::Cq;
 use crate::device::Device;
 use crate::dm::Dm;
 use crate::error::NicError;
+use crate::event_queue::EventQueue;
 use crate::ledger::Ledger;
 use crate::nic::Nic;
 use crate::pd::Pd;
 use crate::quota::Quotas;
-use crate::event_queue::EventQueue;
 use crate::sync::LockExt;
 use crate::xrc::{FileId, Xrcd};
 
@@ -119,7 +119,10 @@ impl Context {
             }
             // Threads that sleep here for ever are usual, so they do not drive: the NIC thread does.
             let fd = self.events.fd();
-            let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+            let mut fds = [rustix::event::PollFd::new(
+                &fd,
+                rustix::event::PollFlags::IN,
+            )];
             rustix::event::poll(&mut fds, None)?;
         }
     }
@@ -136,7 +139,11 @@ impl Context {
     }
 
     pub(crate) fn usable(&self) -> Result<(), NicError> {
-        if self.nic.alive() { Ok(()) } else { Err(NicError::Forked) }
+        if self.nic.alive() {
+            Ok(())
+        } else {
+            Err(NicError::Forked)
+        }
     }
 
     pub(crate) fn raise(&self, kind: AsyncKind, source: Source) {

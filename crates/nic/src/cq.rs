@@ -83,7 +83,11 @@ impl Cq {
             overrun: AtomicBool::new(false),
             held_back: AtomicBool::new(false),
         });
-        Ok(Arc::new(Self { cell, channel: channel.cloned(), closed: AtomicBool::new(false) }))
+        Ok(Arc::new(Self {
+            cell,
+            channel: channel.cloned(),
+            closed: AtomicBool::new(false),
+        }))
     }
 
     /// How many completions it holds.
@@ -131,7 +135,11 @@ impl Cq {
     pub fn resize(&self, cqe: u32) -> Result<(), NicError> {
         let limit = self.cell.context.device().limits().max_cqe;
         if cqe == 0 || cqe > limit {
-            return Err(NicError::Invalid { what: "cqe", value: cqe.into(), limit: limit.into() });
+            return Err(NicError::Invalid {
+                what: "cqe",
+                value: cqe.into(),
+                limit: limit.into(),
+            });
         }
         let mut queue = self.cell.queue.acquire();
         let queued = queue.len();

@@ -164,7 +164,11 @@ pub fn devices() -> Result<Vec<Arc<Device>>, NicError> {
         }
         list
     };
-    Ok(wanted.iter().enumerate().map(|(i, f)| Arc::new(device(i as u32, f))).collect())
+    Ok(wanted
+        .iter()
+        .enumerate()
+        .map(|(i, f)| Arc::new(device(i as u32, f)))
+        .collect())
 }
 
 struct Interface {
@@ -192,14 +196,25 @@ fn interfaces() -> Result<BTreeMap<String, Interface>, NicError> {
 }
 
 fn device(index: u32, from: &Interface) -> Device {
-    let mac = sysfs(&from.name, "address").and_then(|s| parse_mac(&s)).unwrap_or([0; 6]);
+    let mac = sysfs(&from.name, "address")
+        .and_then(|s| parse_mac(&s))
+        .unwrap_or([0; 6]);
     let default_gid = Gid::default_for_mac(mac);
     // An interface that has a link-local address need not have the one its hardware address gives.
-    let mut own_v6 = from.addresses.iter().filter(|a| a.is_ipv6()).map(|a| Gid::from_ip(*a));
+    let mut own_v6 = from
+        .addresses
+        .iter()
+        .filter(|a| a.is_ipv6())
+        .map(|a| Gid::from_ip(*a));
     let link_local = own_v6.find(|gid| gid.is_link_local());
     // IPv4 comes second and only once: some clients trip over a second IPv4 GID.
     let mut gids = vec![link_local.unwrap_or(default_gid)];
-    gids.extend(from.addresses.iter().find(|a| a.is_ipv4()).map(|a| Gid::from_ip(*a)));
+    gids.extend(
+        from.addresses
+            .iter()
+            .find(|a| a.is_ipv4())
+            .map(|a| Gid::from_ip(*a)),
+    );
     for a in from.addresses.iter().filter(|a| a.is_ipv6()) {
         let gid = Gid::from_ip(*a);
         if !gids.contains(&gid) {
@@ -223,7 +238,9 @@ fn device(index: u32, from: &Interface) -> Device {
 
 fn sysfs(netdev: &str, file: &str) -> Option<String> {
     let path = Path::new("/sys/class/net").join(netdev).join(file);
-    std::fs::read_to_string(path).ok().map(|s| s.trim().to_owned())
+    std::fs::read_to_string(path)
+        .ok()
+        .map(|s| s.trim().to_owned())
 }
 
 fn sysfs_number(netdev: &str, file: &str) -> Option<u32> {

@@ -42,7 +42,11 @@ impl Dm {
     ) -> Result<Arc<Self>, NicError> {
         let limit = context.device().limits().max_dm_size;
         if len == 0 || len > limit {
-            return Err(NicError::Invalid { what: "length", value: len, limit });
+            return Err(NicError::Invalid {
+                what: "length",
+                value: len,
+                limit,
+            });
         }
         if log_align > MAX_LOG_ALIGN {
             return Err(NicError::Invalid {
@@ -51,10 +55,16 @@ impl Dm {
                 limit: MAX_LOG_ALIGN.into(),
             });
         }
-        context.quotas.dm_bytes.claim_many(len, "byte of device memory", limit)?;
+        context
+            .quotas
+            .dm_bytes
+            .claim_many(len, "byte of device memory", limit)?;
         let Some(block) = Block::zeroed(len, 1 << log_align) else {
             context.quotas.dm_bytes.release_many(len);
-            return Err(NicError::Limit { what: "block of device memory", limit });
+            return Err(NicError::Limit {
+                what: "block of device memory",
+                limit,
+            });
         };
         Ok(Arc::new(Self {
             context: Arc::clone(context),
@@ -75,14 +85,18 @@ impl Dm {
     /// Copies into the block; offset and length are multiples of four.
     pub fn copy_to(&self, offset: u64, bytes: &[u8]) -> Result<(), NicError> {
         check_copy(offset, bytes.len() as u64)?;
-        self.block.write(offset, bytes).map_err(|_| outside(offset, bytes.len()))
+        self.block
+            .write(offset, bytes)
+            .map_err(|_| outside(offset, bytes.len()))
     }
 
     /// Copies out of the block; offset and length are multiples of four.
     pub fn copy_from(&self, offset: u64, into: &mut [u8]) -> Result<(), NicError> {
         check_copy(offset, into.len() as u64)?;
         let len = into.len();
-        self.block.read(offset, into).map_err(|_| outside(offset, len))
+        self.block
+            .read(offset, into)
+            .map_err(|_| outside(offset, len))
     }
 
     /// Refuses while regions are registered on it.
@@ -92,7 +106,10 @@ impl Dm {
                 self.release();
                 Ok(())
             }
-            count => Err(NicError::Busy { what: "device memory", count }),
+            count => Err(NicError::Busy {
+                what: "device memory",
+                count,
+            }),
         }
     }
 
@@ -122,10 +139,16 @@ fn check_copy(offset: u64, len: u64) -> Result<(), NicError> {
     if offset.is_multiple_of(COPY_UNIT) && len.is_multiple_of(COPY_UNIT) {
         Ok(())
     } else {
-        Err(NicError::BadArgument("offset and length of a copy must be multiples of 4"))
+        Err(NicError::BadArgument(
+            "offset and length of a copy must be multiples of 4",
+        ))
     }
 }
 
 fn outside(offset: u64, len: usize) -> NicError {
-    NicError::Fault { addr: offset, len: len as u64, why: "outside the block of device memory" }
+    NicError::Fault {
+        addr: offset,
+        len: len as u64,
+        why: "outside the block of device memory",
+    }
 }

@@ -12,11 +12,11 @@ use adverb_engine::{Dest, Instant, PacketMeta};
 use adverb_link::{Link, MAX_PACKET, Meta, Route, SendError, qpn};
 use adverb_wire::{Packet, Transport};
 
-use crate::{clock, flow, multicast, timers};
 use crate::nic::Nic;
 use crate::qp::{QpCell, State, Stuck};
 use crate::route::{Way, same_peer};
 use crate::sync::LockExt;
+use crate::{clock, flow, multicast, timers};
 
 /// Packets taken from one link before what they caused is sent: acknowledgements coalesce over a
 /// batch, and a peer that sends without end cannot keep its answers from going out.
@@ -42,7 +42,8 @@ impl Nic {
     /// peers that somebody is awake here.
     pub(crate) fn drive_for_user(&self) -> bool {
         let now = clock::now();
-        self.last_user_drive.store(now.as_nanos(), Ordering::Relaxed);
+        self.last_user_drive
+            .store(now.as_nanos(), Ordering::Relaxed);
         if self.shm.page().sleep_flag().is_asleep() {
             self.take_over(now);
         }
@@ -124,10 +125,16 @@ impl Nic {
                 Dest::Datagram(to) => cell.datagram_way(state, &to),
             };
             let Some((way, meta)) = target else { continue };
-            let Some(packet) = buf.get(..tx.len) else { continue };
+            let Some(packet) = buf.get(..tx.len) else {
+                continue;
+            };
             if self.send(&way, &meta, packet, now) == Err(SendError::Full) {
                 self.block(cell, &way, now);
-                state.stuck = Some(Stuck { way, meta, packet: packet.to_vec() });
+                state.stuck = Some(Stuck {
+                    way,
+                    meta,
+                    packet: packet.to_vec(),
+                });
                 break;
             }
             state.last_sent = now;
@@ -139,7 +146,8 @@ impl Nic {
     fn block(&self, cell: &Arc<QpCell>, way: &Way, now: Instant) {
         if matches!(way.route, Route::Udp(_)) {
             // No bell says that a socket or its reader has room again.
-            self.timers.register(now.plus_nanos(flow::RETRY_NS), cell.number);
+            self.timers
+                .register(now.plus_nanos(flow::RETRY_NS), cell.number);
         }
         let mut blocked = self.blocked.acquire();
         if !blocked.iter().any(|c| Arc::ptr_eq(c, cell)) {
@@ -173,7 +181,9 @@ impl Nic {
         let count = |c: &std::sync::atomic::AtomicU64| {
             c.fetch_add(1, Ordering::Relaxed);
         };
-        let Ok(packet) = Packet::parse(bytes) else { return count(&self.counters.malformed) };
+        let Ok(packet) = Packet::parse(bytes) else {
+            return count(&self.counters.malformed);
+        };
         let number = packet.bth.dest_qp;
         if number == multicast::ALL_MEMBERS {
             return self.handle_group(now, meta, &packet, dirty);
@@ -202,7 +212,11 @@ impl Nic {
             traffic_class: meta.traffic_class,
             hop_limit: meta.hop_limit,
         };
-        if state.machine.handle_packet(now, &from, &packet, &mut cell.view()).is_err() {
+        if state
+            .machine
+            .handle_packet(now, &from, &packet, &mut cell.view())
+            .is_err()
+        {
             count(&self.counters.refused);
         }
         cell.settle(&mut state, now);
@@ -217,7 +231,9 @@ impl Nic {
                 self.release_held_back(now);
                 continue;
             }
-            let Some(cell) = self.qps.get(number) else { continue };
+            let Some(cell) = self.qps.get(number) else {
+                continue;
+            };
             let mut state = cell.state.acquire();
             if state.destroyed {
                 continue;

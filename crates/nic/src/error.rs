@@ -9,7 +9,11 @@ use adverb_engine::ModifyError;
 pub enum NicError {
     /// An argument out of its range.
     #[error("{what} is {value}, the limit is {limit}")]
-    Invalid { what: &'static str, value: u64, limit: u64 },
+    Invalid {
+        what: &'static str,
+        value: u64,
+        limit: u64,
+    },
     /// Arguments that do not go together, or that nothing supports.
     #[error("{0}")]
     BadArgument(&'static str),
@@ -21,7 +25,11 @@ pub enum NicError {
     Limit { what: &'static str, limit: u64 },
     /// Memory that is not mapped, or not in the way the registration asks for.
     #[error("memory at {addr:#x}, {len} bytes: {why}")]
-    Fault { addr: u64, len: u64, why: &'static str },
+    Fault {
+        addr: u64,
+        len: u64,
+        why: &'static str,
+    },
     /// Not built, or not possible in software.
     #[error("{0} is not supported")]
     Unsupported(&'static str),
@@ -30,19 +38,30 @@ pub enum NicError {
     Modify(#[from] ModifyError),
     /// No link reaches the destination.
     #[error("no link of this process reaches GID {gid}, QP {qpn:#x}: {why}")]
-    Unreachable { gid: adverb_wire::Gid, qpn: u32, why: String },
+    Unreachable {
+        gid: adverb_wire::Gid,
+        qpn: u32,
+        why: String,
+    },
     /// Somebody else owns the RoCE port.
     #[error("{0}")]
     PortTaken(String),
     /// An environment variable that cannot be understood.
     #[error("{name}={value}: wants {wants}")]
-    Setting { name: &'static str, value: String, wants: &'static str },
+    Setting {
+        name: &'static str,
+        value: String,
+        wants: &'static str,
+    },
     /// The object belongs to the parent of this forked process.
     #[error("the object was made before fork; a child opens the device anew")]
     Forked,
     /// The system refused.
     #[error("{what}: {source}")]
-    Io { what: &'static str, source: std::io::Error },
+    Io {
+        what: &'static str,
+        source: std::io::Error,
+    },
 }
 
 impl NicError {

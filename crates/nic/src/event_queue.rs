@@ -20,7 +20,10 @@ pub(crate) struct EventQueue<T> {
 
 impl<T> EventQueue<T> {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { fd: EventFd::semaphore()?, entries: Mutex::new(VecDeque::new()) })
+        Ok(Self {
+            fd: EventFd::semaphore()?,
+            entries: Mutex::new(VecDeque::new()),
+        })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -72,7 +75,10 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
     fn readable<T>(q: &EventQueue<T>) -> bool {
-        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let now = rustix::time::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
         poll(&mut [PollFd::new(&q.fd(), PollFlags::IN)], Some(&now)).unwrap() == 1
     }
 

@@ -37,7 +37,8 @@ static SOCKETS: [AtomicI32; 128] = [const { AtomicI32::new(-1) }; 128];
 /// Has a socket closed in forked children. Beyond the room for them a socket stays open there.
 pub(crate) fn guard_socket(fd: i32) {
     let free = |slot: &AtomicI32| {
-        slot.compare_exchange(-1, fd, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        slot.compare_exchange(-1, fd, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
     };
     let _ = SOCKETS.iter().any(free);
 }

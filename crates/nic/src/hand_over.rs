@@ -41,7 +41,9 @@ impl Nic {
         let to = match held.routes.get(&slot).filter(|r| !r.is_dead()) {
             Some(route) => Route::Shm(route.clone()),
             None => {
-                let Some(route) = self.shm.route(slot) else { return false };
+                let Some(route) = self.shm.route(slot) else {
+                    return false;
+                };
                 held.routes.insert(slot, route.clone());
                 Route::Shm(route)
             }
@@ -56,7 +58,11 @@ impl Nic {
             if held.waiting.is_empty() {
                 held.since = now;
             }
-            held.waiting.push(Packet { to, meta: *meta, bytes: bytes.to_vec() });
+            held.waiting.push(Packet {
+                to,
+                meta: *meta,
+                bytes: bytes.to_vec(),
+            });
             return true;
         }
         sent.is_ok()

@@ -3,7 +3,9 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use adverb_engine::{Completion, Host, Key, KeyError, MemAccess, MwBind, PdId, QpEvent, QpNum, RecvWqe, Side};
+use adverb_engine::{
+    Completion, Host, Key, KeyError, MemAccess, MwBind, PdId, QpEvent, QpNum, RecvWqe, Side,
+};
 
 use crate::backing::Backing;
 use crate::nic::Nic;
@@ -27,7 +29,10 @@ impl View<'_> {
         // The table has checked the range against the registration, so what fails now are pages
         // of a region on demand, and words that are misaligned in memory though not in the key's
         // addresses.
-        f(backing, offset).ok_or(KeyError::Fault { va: a.va, len: a.len })
+        f(backing, offset).ok_or(KeyError::Fault {
+            va: a.va,
+            len: a.len,
+        })
     }
 }
 
@@ -45,7 +50,9 @@ impl Host for View<'_> {
     }
 
     fn compare_swap(&mut self, a: &MemAccess, compare: u64, swap: u64) -> Result<u64, KeyError> {
-        self.with(a, |backing, offset| backing.compare_swap(offset, compare, swap))
+        self.with(a, |backing, offset| {
+            backing.compare_swap(offset, compare, swap)
+        })
     }
 
     fn fetch_add(&mut self, a: &MemAccess, add: u64) -> Result<u64, KeyError> {
@@ -53,11 +60,19 @@ impl Host for View<'_> {
     }
 
     fn invalidate(&mut self, key: Key, pd: PdId, qp: QpNum) -> Result<(), KeyError> {
-        self.nic.keys.write().unwrap_or_else(PoisonError::into_inner).invalidate(key, pd, qp)
+        self.nic
+            .keys
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .invalidate(key, pd, qp)
     }
 
     fn bind(&mut self, bind: &MwBind, pd: PdId, qp: QpNum) -> Result<(), KeyError> {
-        self.nic.keys.write().unwrap_or_else(PoisonError::into_inner).bind(bind, pd, qp)
+        self.nic
+            .keys
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .bind(bind, pd, qp)
     }
 
     fn take_srq(&mut self, into: &mut RecvWqe) -> bool {
@@ -69,7 +84,10 @@ impl Host for View<'_> {
     }
 
     fn take_xrc_srq(&mut self, number: u32, into: &mut RecvWqe) -> bool {
-        self.nic.xrc.find(self.qp, number).is_some_and(|srq| srq.take(into))
+        self.nic
+            .xrc
+            .find(self.qp, number)
+            .is_some_and(|srq| srq.take(into))
     }
 
     fn complete(&mut self, queue: Side, c: &Completion) {

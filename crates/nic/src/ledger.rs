@@ -29,7 +29,10 @@ impl Ledger {
     pub(crate) fn wait_settled(&self) {
         let mut pending = self.lock();
         while *pending > 0 {
-            pending = self.settled.wait(pending).unwrap_or_else(PoisonError::into_inner);
+            pending = self
+                .settled
+                .wait(pending)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 

@@ -52,18 +52,18 @@ mod timers;
 mod xrc;
 
 pub use adverb_engine::{
-    Access, AttrMask, Av, Completion, FlushTarget, Instant, Key, KeyError, MAX_SGE, ModifyError, MwBind, PostError,
-    QpAttr, QpCaps, QpNum, QpState, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge, SrqAttr, UdAddress, WcFlags,
-    WcOpcode, WcStatus, WindowType,
+    Access, AttrMask, Av, Completion, FlushTarget, Instant, Key, KeyError, MAX_SGE, ModifyError,
+    MwBind, PostError, QpAttr, QpCaps, QpNum, QpState, RecvWr, SendData, SendFlags, SendOp, SendWr,
+    Sge, SrqAttr, UdAddress, WcFlags, WcOpcode, WcStatus, WindowType,
 };
 pub use adverb_wire::{Gid, Mtu, Transport, grh};
 pub use ah::{Ah, AhSpec};
 pub use async_events::{AsyncEvent, AsyncKind, Source};
 pub use channel::Channel;
+pub use clock::now;
 pub use config::{Config, Links};
 pub use context::Context;
 pub use cq::Cq;
-pub use clock::now;
 pub use device::{Device, Limits, PKEYS, PortInfo, devices};
 pub use dm::Dm;
 pub use error::NicError;

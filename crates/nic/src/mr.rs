@@ -92,10 +92,14 @@ impl Mr {
         access: Access,
     ) -> Result<Arc<Self>, NicError> {
         if !access.contains(Access::ZERO_BASED) {
-            return Err(NicError::BadArgument("regions of device memory are zero based"));
+            return Err(NicError::BadArgument(
+                "regions of device memory are zero based",
+            ));
         }
         if access.contains(Access::ON_DEMAND) {
-            return Err(NicError::BadArgument("device memory is always there, not on demand"));
+            return Err(NicError::BadArgument(
+                "device memory is always there, not on demand",
+            ));
         }
         if offset.checked_add(len).is_none_or(|end| end > dm.len()) {
             return Err(NicError::Invalid {
@@ -114,7 +118,14 @@ impl Mr {
             own_memory: false,
             dm: Some(dm.claim()),
         };
-        Self::insert(context, now, Backing::Device { block: dm.block(), offset })
+        Self::insert(
+            context,
+            now,
+            Backing::Device {
+                block: dm.block(),
+                offset,
+            },
+        )
     }
 
     fn insert(
@@ -123,10 +134,22 @@ impl Mr {
         backing: Backing,
     ) -> Result<Arc<Self>, NicError> {
         let (addr, len) = (now.addr, now.len);
-        context.quotas.mrs.claim("MR", context.device().limits().max_mr)?;
-        let spec = MrSpec { pd: now.pd_id, iova: now.iova, len, access: now.access };
-        let inserted =
-            context.nic().keys.write().unwrap_or_else(PoisonError::into_inner).insert(spec, backing);
+        context
+            .quotas
+            .mrs
+            .claim("MR", context.device().limits().max_mr)?;
+        let spec = MrSpec {
+            pd: now.pd_id,
+            iova: now.iova,
+            len,
+            access: now.access,
+        };
+        let inserted = context
+            .nic()
+            .keys
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(spec, backing);
         let key = match inserted {
             Ok(key) => key,
             Err(e) => {
@@ -160,7 +183,9 @@ impl Mr {
         self.context.usable()?;
         let mut now = self.now.acquire();
         if !now.own_memory {
-            return Err(NicError::BadArgument("only memory of the program can be registered anew"));
+            return Err(NicError::BadArgument(
+                "only memory of the program can be registered anew",
+            ));
         }
         let access = access.unwrap_or(now.access);
         // A new place is addressed by its own addresses again, as after a plain registration.
@@ -173,9 +198,22 @@ impl Mr {
         let new_pd = pd.map(|p| p.claim());
         let pd_id = new_pd.as_ref().map_or(now.pd_id, |p| p.id);
         {
-            let mut keys = self.context.nic().keys.write().unwrap_or_else(PoisonError::into_inner);
-            keys.rereg(self.key, MrSpec { pd: pd_id, iova, len, access })
-                .map_err(|e| key_error(e, addr, len))?;
+            let mut keys = self
+                .context
+                .nic()
+                .keys
+                .write()
+                .unwrap_or_else(PoisonError::into_inner);
+            keys.rereg(
+                self.key,
+                MrSpec {
+                    pd: pd_id,
+                    iova,
+                    len,
+                    access,
+                },
+            )
+            .map_err(|e| key_error(e, addr, len))?;
             if let Some(place) = keys.get_mut(self.key) {
                 *place = backing;
             }
@@ -194,11 +232,21 @@ impl Mr {
     pub fn dereg(&self) -> Result<(), NicError> {
         self.context.usable()?;
         {
-            let mut keys = self.context.nic().keys.write().unwrap_or_else(PoisonError::into_inner);
+            let mut keys = self
+                .context
+                .nic()
+                .keys
+                .write()
+                .unwrap_or_else(PoisonError::into_inner);
             match keys.windows_of(self.key) {
                 0 if self.closed.swap(true, Ordering::AcqRel) => return Ok(()),
                 0 => keys.remove(self.key),
-                count => return Err(NicError::Busy { what: "MR", count: count.into() }),
+                count => {
+                    return Err(NicError::Busy {
+                        what: "MR",
+                        count: count.into(),
+                    });
+                }
             };
         }
         self.context.quotas.mrs.release();
@@ -216,7 +264,12 @@ impl Mr {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.context.nic().keys.write().unwrap_or_else(PoisonError::into_inner).remove(self.key);
+        self.context
+            .nic()
+            .keys
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(self.key);
         self.context.quotas.mrs.release();
     }
 }
@@ -236,13 +289,19 @@ fn back(context: &Context, addr: u64, len: u64, access: Access) -> Result<Backin
     let on_demand = access.contains(Access::ON_DEMAND);
     let implicit = on_demand && (addr, len) == (0, u64::MAX);
     if len > limit && !implicit {
-        return Err(NicError::Invalid { what: "length", value: len, limit });
+        return Err(NicError::Invalid {
+            what: "length",
+            value: len,
+            limit,
+        });
     }
     if !on_demand {
         return Ok(Backing::Mapped(probe(addr, len, access)?));
     }
     if addr.checked_add(len).is_none() {
-        return Err(NicError::BadArgument("the region wraps around the end of the address space"));
+        return Err(NicError::BadArgument(
+            "the region wraps around the end of the address space",
+        ));
     }
     // SAFETY: what is mapped there when a peer or a work request names it is memory that the
     // program has opened to them by registering it (man ibv_reg_mr).
@@ -267,14 +326,24 @@ pub(crate) fn advise(
             qp: QpNum(0),
             va: addr,
             len,
-            need: if write { Access::LOCAL_WRITE } else { Access::empty() },
+            need: if write {
+                Access::LOCAL_WRITE
+            } else {
+                Access::empty()
+            },
             remote: false,
         };
         let keys = nic.keys.read().unwrap_or_else(PoisonError::into_inner);
         match keys.resolve(&access) {
             Ok((Backing::OnDemand(region), offset)) => Ok((*region, offset, len)),
-            Ok(_) => Err(NicError::BadArgument("the region is not registered on demand")),
-            Err(_) => Err(NicError::Fault { addr, len, why: "no region of this domain allows it" }),
+            Ok(_) => Err(NicError::BadArgument(
+                "the region is not registered on demand",
+            )),
+            Err(_) => Err(NicError::Fault {
+                addr,
+                len,
+                why: "no region of this domain allows it",
+            }),
         }
     };
     for sge in ranges {
@@ -287,7 +356,11 @@ pub(crate) fn advise(
         let (region, offset, len) = locate(sge)?;
         let brought = region.bring(offset, len, write);
         if wait && brought.is_err() {
-            return Err(NicError::Fault { addr: sge.addr, len, why: "not mapped" });
+            return Err(NicError::Fault {
+                addr: sge.addr,
+                len,
+                why: "not mapped",
+            });
         }
     }
     Ok(())
@@ -297,13 +370,19 @@ pub(crate) fn advise(
 /// later with a signal.
 fn probe(addr: u64, len: u64, access: Access) -> Result<Region, NicError> {
     if addr.checked_add(len).is_none() {
-        return Err(NicError::BadArgument("the region wraps around the end of the address space"));
+        return Err(NicError::BadArgument(
+            "the region wraps around the end of the address space",
+        ));
     }
     let writable = access.intersects(Access::LOCAL_WRITE);
     adverb_mem::probe(addr, len, writable).map_err(|_| NicError::Fault {
         addr,
         len,
-        why: if writable { "not mapped, or not writable" } else { "not mapped" },
+        why: if writable {
+            "not mapped, or not writable"
+        } else {
+            "not mapped"
+        },
     })?;
     // SAFETY: just found mapped with these rights. That it stays so until `dereg`, and that the
     // program expects its bytes to change, is what registering memory promises (man ibv_reg_mr).
@@ -312,17 +391,29 @@ fn probe(addr: u64, len: u64, access: Access) -> Result<Region, NicError> {
 
 pub(crate) fn key_error(e: KeyError, addr: u64, len: u64) -> NicError {
     match e {
-        KeyError::Limit { limit } => NicError::Limit { what: "memory key", limit: limit as u64 },
+        KeyError::Limit { limit } => NicError::Limit {
+            what: "memory key",
+            limit: limit as u64,
+        },
         KeyError::NeedsLocalWrite { .. } => {
             NicError::BadArgument("REMOTE_WRITE and REMOTE_ATOMIC also need LOCAL_WRITE")
         }
         KeyError::Wraps { .. } => {
             NicError::BadArgument("the region wraps around the end of the address space")
         }
-        KeyError::UnknownAccess { bits } => {
-            NicError::Invalid { what: "access flags", value: bits.into(), limit: 0 }
-        }
-        KeyError::Bound { count, .. } => NicError::Busy { what: "MR", count: count.into() },
-        _ => NicError::Fault { addr, len, why: "refused by the key table" },
+        KeyError::UnknownAccess { bits } => NicError::Invalid {
+            what: "access flags",
+            value: bits.into(),
+            limit: 0,
+        },
+        KeyError::Bound { count, .. } => NicError::Busy {
+            what: "MR",
+            count: count.into(),
+        },
+        _ => NicError::Fault {
+            addr,
+            len,
+            why: "refused by the key table",
+        },
     }
 }

@@ -24,7 +24,10 @@ impl Mw {
         pd: PdUse,
         kind: WindowType,
     ) -> Result<Arc<Self>, NicError> {
-        context.quotas.mws.claim("MW", context.device().limits().max_mw)?;
+        context
+            .quotas
+            .mws
+            .claim("MW", context.device().limits().max_mw)?;
         let inserted = context
             .nic()
             .keys
@@ -62,7 +65,10 @@ impl Mw {
             return;
         }
         let nic = self.context.nic();
-        nic.keys.write().unwrap_or_else(PoisonError::into_inner).remove_window(self.key);
+        nic.keys
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove_window(self.key);
         self.context.quotas.mws.release();
     }
 }

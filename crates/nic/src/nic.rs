@@ -123,15 +123,25 @@ impl Nic {
         let config = Config::from_env()?;
         let dir = private_dir(config.udp_port)
             .map_err(NicError::io("joining the other processes of this user"))?;
-        let place = Place::join(&dir)
-            .map_err(NicError::io("joining the other processes of this user"))?;
+        let place =
+            Place::join(&dir).map_err(NicError::io("joining the other processes of this user"))?;
         fork::guard_life_lock(place.life_fd().as_raw_fd());
         let timers = Timers::new().map_err(NicError::io("making the timer"))?;
-        let wakeups = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map_err(|e| NicError::Io { what: "making the epoll set", source: e.into() })?;
+        let wakeups = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| NicError::Io {
+            what: "making the epoll set",
+            source: e.into(),
+        })?;
         let watch = |fd: &dyn std::os::fd::AsFd, key| {
-            epoll::add(&wakeups, fd.as_fd(), epoll::EventData::new_u64(key), epoll::EventFlags::IN)
-                .map_err(|e| NicError::Io { what: "filling the epoll set", source: e.into() })
+            epoll::add(
+                &wakeups,
+                fd.as_fd(),
+                epoll::EventData::new_u64(key),
+                epoll::EventFlags::IN,
+            )
+            .map_err(|e| NicError::Io {
+                what: "filling the epoll set",
+                source: e.into(),
+            })
         };
         watch(&place.bell_fd(), wake::BELL)?;
         watch(&timers.fd(), wake::TIMER)?;
@@ -194,7 +204,10 @@ impl Nic {
         };
         let link = UdpLink::bind(&config).map_err(|e| match e {
             BindError::PortTaken { .. } => NicError::PortTaken(e.to_string()),
-            e => NicError::Io { what: "opening the RoCE sockets", source: std::io::Error::other(e) },
+            e => NicError::Io {
+                what: "opening the RoCE sockets",
+                source: std::io::Error::other(e),
+            },
         })?;
         let link = Arc::new(link);
         for fd in link.fds() {
@@ -205,7 +218,10 @@ impl Nic {
                 epoll::EventData::new_u64(wake::UDP),
                 epoll::EventFlags::IN,
             )
-            .map_err(|e| NicError::Io { what: "watching the RoCE sockets", source: e.into() })?;
+            .map_err(|e| NicError::Io {
+                what: "watching the RoCE sockets",
+                source: e.into(),
+            })?;
         }
         links.push((device.index, Arc::clone(&link)));
         self.udp_open.store(true, Ordering::Release);
@@ -215,4 +231,3 @@ impl Nic {
 
 /// Regions and windows together, over all contexts of the process.
 const KEY_LIMIT: usize = 1 << 20;
-

@@ -35,13 +35,23 @@ impl Drop for PdUse {
 
 impl Pd {
     pub(crate) fn new(context: &Arc<Context>) -> Result<Arc<Self>, NicError> {
-        context.quotas.pds.claim("PD", context.device().limits().max_pd)?;
+        context
+            .quotas
+            .pds
+            .claim("PD", context.device().limits().max_pd)?;
         let id = context.nic().new_pd_id();
-        Ok(Arc::new(Self { context: Arc::clone(context), id, users: Arc::default() }))
+        Ok(Arc::new(Self {
+            context: Arc::clone(context),
+            id,
+            users: Arc::default(),
+        }))
     }
 
     pub(crate) fn import(context: &Arc<Context>, of: &Self) -> Result<Arc<Self>, NicError> {
-        context.quotas.pds.claim("PD", context.device().limits().max_pd)?;
+        context
+            .quotas
+            .pds
+            .claim("PD", context.device().limits().max_pd)?;
         Ok(Arc::new(Self {
             context: Arc::clone(context),
             id: of.id,
@@ -71,7 +81,13 @@ impl Pd {
     }
 
     /// Registers memory. `iova` is the address that keys use for its first byte.
-    pub fn reg_mr(&self, addr: u64, len: u64, iova: u64, access: Access) -> Result<Arc<Mr>, NicError> {
+    pub fn reg_mr(
+        &self,
+        addr: u64,
+        len: u64,
+        iova: u64,
+        access: Access,
+    ) -> Result<Arc<Mr>, NicError> {
         self.context.usable()?;
         Mr::new(&self.context, self.claim(), addr, len, iova, access)
     }
@@ -122,7 +138,10 @@ impl Pd {
 
     pub(crate) fn claim(&self) -> PdUse {
         self.users.fetch_add(1, Ordering::AcqRel);
-        PdUse { id: self.id, users: Arc::clone(&self.users) }
+        PdUse {
+            id: self.id,
+            users: Arc::clone(&self.users),
+        }
     }
 }
 

@@ -28,8 +28,17 @@ impl Nic {
         }
         // A peer in another PID namespace has no number here; its death is then found only by
         // retries, as with a peer on another host.
-        let Some(pid) = self.shm.place().pid_of(slot).and_then(|p| Pid::from_raw(p as i32)) else { return };
-        let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+        let Some(pid) = self
+            .shm
+            .place()
+            .pid_of(slot)
+            .and_then(|p| Pid::from_raw(p as i32))
+        else {
+            return;
+        };
+        let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else {
+            return;
+        };
         let data = epoll::EventData::new_u64(wake::PEER + u64::from(slot));
         if epoll::add(&self.wakeups, &fd, data, epoll::EventFlags::IN).is_ok() {
             watched.insert(slot, fd);

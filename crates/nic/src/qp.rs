@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use adverb_engine::{
-    AttrMask, DeviceLimits, Instant, PostError, PdId, Qp as Machine, QpAttr, QpCaps, QpConfig, QpNum, QpState,
-    RecvWr, Role, SendWr, UdAddress,
+    AttrMask, DeviceLimits, Instant, PdId, PostError, Qp as Machine, QpAttr, QpCaps, QpConfig,
+    QpNum, QpState, RecvWr, Role, SendWr, UdAddress,
 };
 use adverb_link::{Meta, qpn};
 use adverb_wire::{Gid, Mtu, Transport};
@@ -128,8 +128,13 @@ struct Parts<'a> {
 /// No domain has this number.
 const NO_PD: PdId = PdId(0);
 
-const NO_QUEUES: QpCaps =
-    QpCaps { max_send_wr: 0, max_recv_wr: 0, max_send_sge: 0, max_recv_sge: 0, max_inline: 0 };
+const NO_QUEUES: QpCaps = QpCaps {
+    max_send_wr: 0,
+    max_recv_wr: 0,
+    max_send_sge: 0,
+    max_recv_sge: 0,
+    max_inline: 0,
+};
 
 impl Qp {
     pub(crate) fn new(
@@ -144,7 +149,9 @@ impl Qp {
         };
         let recv_cq = spec.recv_cq.filter(|_| role == Role::Both);
         if role == Role::Both && recv_cq.is_none() {
-            return Err(NicError::BadArgument("a queue pair that receives needs a receive CQ"));
+            return Err(NicError::BadArgument(
+                "a queue pair that receives needs a receive CQ",
+            ));
         }
         let parts = Parts {
             transport: spec.transport,
@@ -190,12 +197,20 @@ impl Qp {
         number: u32,
         user: u64,
     ) -> Result<Arc<Self>, NicError> {
-        let unknown = || NicError::BadArgument("the XRC domain has no receiving queue pair of this number");
+        let unknown =
+            || NicError::BadArgument("the XRC domain has no receiving queue pair of this number");
         let cell = context.nic().qps.get(number).ok_or_else(unknown)?;
-        if !cell.domain.as_ref().is_some_and(|domain| Arc::ptr_eq(domain, &xrcd.domain)) {
+        if !cell
+            .domain
+            .as_ref()
+            .is_some_and(|domain| Arc::ptr_eq(domain, &xrcd.domain))
+        {
             return Err(unknown());
         }
-        let listener = Listener { context: Arc::clone(context), user };
+        let listener = Listener {
+            context: Arc::clone(context),
+            user,
+        };
         {
             let mut listeners = cell.listeners.acquire();
             if listeners.is_empty() {
@@ -215,8 +230,14 @@ impl Qp {
         user: u64,
     ) -> Result<Arc<Self>, NicError> {
         let nic = context.nic();
-        context.quotas.qps.claim("QP", context.device().limits().max_qp)?;
-        let number = nic.qps.reserve().inspect_err(|_| context.quotas.qps.release())?;
+        context
+            .quotas
+            .qps
+            .claim("QP", context.device().limits().max_qp)?;
+        let number = nic
+            .qps
+            .reserve()
+            .inspect_err(|_| context.quotas.qps.release())?;
         let machine = Machine::new(QpConfig {
             num: QpNum(number),
             transport: parts.transport,
@@ -227,11 +248,17 @@ impl Qp {
             uses_srq: parts.srq.is_some() || parts.role == Role::Target,
             srq_pd: parts.srq.map(|srq| srq.pd_id()),
         });
-        let users = [parts.send_cq, parts.recv_cq].into_iter().flatten().map(|cq| &cq.users);
+        let users = [parts.send_cq, parts.recv_cq]
+            .into_iter()
+            .flatten()
+            .map(|cq| &cq.users);
         for users in users.chain(parts.srq.map(|srq| &srq.users)) {
             users.fetch_add(1, Ordering::AcqRel);
         }
-        let listener = Listener { context: Arc::clone(context), user };
+        let listener = Listener {
+            context: Arc::clone(context),
+            user,
+        };
         let cell = Arc::new(QpCell {
             number,
             context: Arc::clone(context),
@@ -316,7 +343,9 @@ impl Qp {
         let limits = device_limits(context);
         // Sought first, because it can fail and the machine's step cannot be taken back.
         let way = self.find_way(&state, &attr, mask)?;
-        state.machine.modify(now, &attr, mask, &limits, &mut self.cell.view())?;
+        state
+            .machine
+            .modify(now, &attr, mask, &limits, &mut self.cell.view())?;
         if let Some(way) = way {
             let bytes = nic.capabilities(&way).window_bytes;
             let mtu = Mtu::from_ibv(attr_mtu(&state)).map_or(256, Mtu::bytes);
@@ -347,10 +376,14 @@ impl Qp {
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         let nic = self.cell.context.nic();
         if !nic.alive() {
-            return Err(PostError::WrongState { state: QpState::Err });
+            return Err(PostError::WrongState {
+                state: QpState::Err,
+            });
         }
         let mut state = self.cell.state.acquire();
-        state.machine.post_send(clock::now(), wr, &mut self.cell.view())
+        state
+            .machine
+            .post_send(clock::now(), wr, &mut self.cell.view())
     }
 
     /// Sends what was queued, and lets the NIC do what else is waiting.
@@ -364,10 +397,14 @@ impl Qp {
 
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         if !self.cell.context.nic().alive() {
-            return Err(PostError::WrongState { state: QpState::Err });
+            return Err(PostError::WrongState {
+                state: QpState::Err,
+            });
         }
         let mut state = self.cell.state.acquire();
-        state.machine.post_recv(clock::now(), wr, &mut self.cell.view())
+        state
+            .machine
+            .post_recv(clock::now(), wr, &mut self.cell.view())
     }
 
     /// Joins a multicast group: datagrams to it arrive here, too. A second time changes nothing.
@@ -382,16 +419,22 @@ impl Qp {
         if self.cell.context.nic().leave_group(&self.cell, group) {
             return Ok(());
         }
-        Err(NicError::BadArgument("the queue pair is not in the multicast group"))
+        Err(NicError::BadArgument(
+            "the queue pair is not in the multicast group",
+        ))
     }
 
     fn check_group(&self, gid: Gid) -> Result<IpAddr, NicError> {
         self.cell.context.usable()?;
         if self.cell.transport != Transport::Ud {
-            return Err(NicError::BadArgument("only UD queue pairs join multicast groups"));
+            return Err(NicError::BadArgument(
+                "only UD queue pairs join multicast groups",
+            ));
         }
         if !gid.is_multicast() {
-            return Err(NicError::BadArgument("the GID is not that of a multicast group"));
+            return Err(NicError::BadArgument(
+                "the GID is not that of a multicast group",
+            ));
         }
         Ok(gid.to_ip())
     }
@@ -409,7 +452,10 @@ impl Qp {
         match self.cell.groups.load(Ordering::Acquire) {
             0 => {}
             count => {
-                return Err(NicError::Busy { what: "QP (by multicast groups)", count: count.into() });
+                return Err(NicError::Busy {
+                    what: "QP (by multicast groups)",
+                    count: count.into(),
+                });
             }
         }
         self.release();
@@ -464,7 +510,10 @@ impl Qp {
         if nic.udp_open.load(Ordering::Acquire) {
             nic.drive(now);
         }
-        let users = [&cell.send_cq, &cell.recv_cq].into_iter().flatten().map(|cq| &cq.users);
+        let users = [&cell.send_cq, &cell.recv_cq]
+            .into_iter()
+            .flatten()
+            .map(|cq| &cq.users);
         for users in users.chain(cell.srq.as_ref().map(|srq| &srq.users)) {
             users.fetch_sub(1, Ordering::AcqRel);
         }
@@ -491,8 +540,16 @@ impl Qp {
             return Ok(None);
         }
         let known = state.machine.attrs();
-        let av = if mask.contains(AttrMask::AV) { attr.av } else { known.av };
-        let remote = if mask.contains(AttrMask::DEST_QPN) { attr.dest_qpn } else { known.dest_qpn };
+        let av = if mask.contains(AttrMask::AV) {
+            attr.av
+        } else {
+            known.av
+        };
+        let remote = if mask.contains(AttrMask::DEST_QPN) {
+            attr.dest_qpn
+        } else {
+            known.dest_qpn
+        };
         match nic.way_to(context.device(), &av, remote) {
             Ok(way) => Ok(Some(way)),
             // As with hardware, a peer that is not there shows when packets go unanswered.
@@ -518,7 +575,10 @@ impl QpCell {
     }
 
     pub(crate) fn view(&self) -> View<'_> {
-        View { nic: self.context.nic(), qp: self }
+        View {
+            nic: self.context.nic(),
+            qp: self,
+        }
     }
 
     fn forget_completions(&self) {
@@ -546,7 +606,9 @@ impl QpCell {
             return Some((way.clone(), meta));
         }
         let nic = self.context.nic();
-        let way = nic.way_to(self.context.device(), &to.av, to.remote_qpn).ok()?;
+        let way = nic
+            .way_to(self.context.device(), &to.av, to.remote_qpn)
+            .ok()?;
         state.recent = Some((*to, way.clone()));
         Some((way, meta))
     }
@@ -576,13 +638,19 @@ const FORGIVING_TIMEOUT_NS: u64 = 500_000_000;
 impl State {
     /// The slot of the process this queue pair is connected to, if that is on this host.
     fn watched_peer(&self, transport: Transport, device: &crate::device::Device) -> Option<u16> {
-        let connected = matches!(self.machine.state(), QpState::Rtr | QpState::Rts | QpState::Sqd);
+        let connected = matches!(
+            self.machine.state(),
+            QpState::Rtr | QpState::Rts | QpState::Sqd
+        );
         if !is_watched(transport) || !connected {
             return None;
         }
         let attrs = self.machine.attrs();
         let peer: IpAddr = attrs.av.dgid.to_ip();
-        device.owns(peer).then(|| qpn::slot_of(attrs.dest_qpn)).filter(|s| *s != 0)
+        device
+            .owns(peer)
+            .then(|| qpn::slot_of(attrs.dest_qpn))
+            .filter(|s| *s != 0)
     }
 }
 
@@ -621,7 +689,11 @@ fn check_caps(context: &Context, spec: &QpSpec<'_>) -> Result<(), NicError> {
     }
     for (what, value, limit) in checks {
         if value > limit {
-            return Err(NicError::Invalid { what, value: value.into(), limit: limit.into() });
+            return Err(NicError::Invalid {
+                what,
+                value: value.into(),
+                limit: limit.into(),
+            });
         }
     }
     match spec.transport {
@@ -629,7 +701,9 @@ fn check_caps(context: &Context, spec: &QpSpec<'_>) -> Result<(), NicError> {
         Transport::Uc if spec.srq.is_none() => Ok(()),
         Transport::Uc => Err(NicError::BadArgument("a UC queue pair cannot use an SRQ")),
         Transport::Xrc if spec.srq.is_none() => Ok(()),
-        Transport::Xrc => Err(NicError::BadArgument("an XRC_SEND queue pair cannot use an SRQ")),
+        Transport::Xrc => Err(NicError::BadArgument(
+            "an XRC_SEND queue pair cannot use an SRQ",
+        )),
     }
 }
 
@@ -640,7 +714,11 @@ fn granted(spec: &QpSpec<'_>) -> QpCaps {
     QpCaps {
         max_send_sge: caps.max_send_sge.max(1),
         max_recv_wr: if with_srq { 0 } else { caps.max_recv_wr },
-        max_recv_sge: if with_srq { 0 } else { caps.max_recv_sge.max(1) },
+        max_recv_sge: if with_srq {
+            0
+        } else {
+            caps.max_recv_sge.max(1)
+        },
         ..caps
     }
 }

@@ -36,7 +36,9 @@ impl QpTable {
             entries: (0..size).map(|_| RwLock::new(None)).collect(),
             numbers: Mutex::new(Numbers {
                 random: seed | 1,
-                used: (0..size as u32).map(|local| is_special(slot, local)).collect(),
+                used: (0..size as u32)
+                    .map(|local| is_special(slot, local))
+                    .collect(),
                 in_use: 0,
                 resting: VecDeque::with_capacity(RESTING + 1),
             }),
@@ -54,7 +56,12 @@ impl QpTable {
         if n.in_use + n.resting.len() as u32 >= size {
             match n.resting.pop_front() {
                 Some(rested) => n.used[rested as usize] = false,
-                None => return Err(NicError::Limit { what: "QP number", limit: size.into() }),
+                None => {
+                    return Err(NicError::Limit {
+                        what: "QP number",
+                        limit: size.into(),
+                    });
+                }
             }
         }
         let all = n.used.len() as u32;
@@ -68,18 +75,27 @@ impl QpTable {
     }
 
     pub(crate) fn insert(&self, number: u32, cell: &Arc<QpCell>) {
-        *self.entry(number).write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(cell));
+        *self
+            .entry(number)
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(cell));
     }
 
     pub(crate) fn get(&self, number: u32) -> Option<Arc<QpCell>> {
         if qpn::slot_of(number) != self.slot {
             return None;
         }
-        self.entry(number).read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.entry(number)
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(crate) fn remove(&self, number: u32) {
-        self.entry(number).write().unwrap_or_else(PoisonError::into_inner).take();
+        self.entry(number)
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         let mut n = self.numbers.acquire();
         n.in_use -= 1;
         n.resting.push_back(qpn::local_of(number));

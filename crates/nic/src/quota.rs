@@ -18,7 +18,12 @@ impl Quota {
     }
 
     /// As `claim`, for things that count by size; a limit that the sum would pass is reached.
-    pub(crate) fn claim_many(&self, n: u64, what: &'static str, limit: u64) -> Result<(), NicError> {
+    pub(crate) fn claim_many(
+        &self,
+        n: u64,
+        what: &'static str,
+        limit: u64,
+    ) -> Result<(), NicError> {
         self.0
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
                 used.checked_add(n).filter(|sum| *sum <= limit)

@@ -29,7 +29,11 @@ impl Nic {
     /// this host and user, UDP otherwise, as far as `ADVERB_LINKS` allows.
     pub(crate) fn way_to(&self, device: &Device, av: &Av, remote: u32) -> Result<Way, NicError> {
         let links = self.config.links;
-        let unreachable = |why: String| NicError::Unreachable { gid: av.dgid, qpn: remote, why };
+        let unreachable = |why: String| NicError::Unreachable {
+            gid: av.dgid,
+            qpn: remote,
+            why,
+        };
         if av.dgid.is_multicast() {
             return self.way_to_group(device, av, remote);
         }
@@ -39,34 +43,63 @@ impl Nic {
             // Inside a process the loopback link *is* the shared memory link: there is no ring
             // from a process to itself.
             if slot == self.qps.slot() && (links.loopback || links.shm) {
-                return Ok(Way { route: Route::Loopback, udp: None, flow: None, group: None });
+                return Ok(Way {
+                    route: Route::Loopback,
+                    udp: None,
+                    flow: None,
+                    group: None,
+                });
             }
             if links.shm
                 && let Some(route) = self.shm.route(slot)
             {
-                return Ok(Way { route: Route::Shm(route), udp: None, flow: None, group: None });
+                return Ok(Way {
+                    route: Route::Shm(route),
+                    udp: None,
+                    flow: None,
+                    group: None,
+                });
             }
         }
         if !links.udp {
-            return Err(unreachable("ADVERB_LINKS leaves no link that could reach it".to_owned()));
+            return Err(unreachable(
+                "ADVERB_LINKS leaves no link that could reach it".to_owned(),
+            ));
         }
         let flow = if here { self.flow_to(slot) } else { None };
         let link = self.open_udp(device)?;
         let path = path_of(av);
         match link.route(&path, device.gids()) {
-            Some(route) => Ok(Way { route: Route::Udp(route), udp: Some(link), flow, group: None }),
-            None => Err(unreachable("no address of the device can reach it over UDP".to_owned())),
+            Some(route) => Ok(Way {
+                route: Route::Udp(route),
+                udp: Some(link),
+                flow,
+                group: None,
+            }),
+            None => Err(unreachable(
+                "no address of the device can reach it over UDP".to_owned(),
+            )),
         }
     }
 
     fn way_to_group(&self, device: &Device, av: &Av, remote: u32) -> Result<Way, NicError> {
         if !self.groups_by_udp(device) {
             let group = Some(av.dgid.to_ip());
-            return Ok(Way { route: Route::Loopback, udp: None, flow: None, group });
+            return Ok(Way {
+                route: Route::Loopback,
+                udp: None,
+                flow: None,
+                group,
+            });
         }
         let link = self.open_udp(device)?;
         match link.route(&path_of(av), device.gids()) {
-            Some(route) => Ok(Way { route: Route::Udp(route), udp: Some(link), flow: None, group: None }),
+            Some(route) => Ok(Way {
+                route: Route::Udp(route),
+                udp: Some(link),
+                flow: None,
+                group: None,
+            }),
             None => Err(NicError::Unreachable {
                 gid: av.dgid,
                 qpn: remote,
@@ -126,7 +159,10 @@ impl Nic {
     }
 
     pub(crate) fn each_udp(&self, mut f: impl FnMut(&UdpLink)) {
-        let links = self.udp.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let links = self
+            .udp
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         for (_, link) in links.iter() {
             f(link);
         }

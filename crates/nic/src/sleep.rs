@@ -22,9 +22,17 @@ impl Nic {
     /// Looks at what woke somebody: takes bells and ring hand-overs, notices deaths. True when
     /// there was anything; packets and timers are found by the pass that must follow then.
     pub(crate) fn service_wakeups(&self) -> bool {
-        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let Ok(n) = epoll::wait(&self.wakeups, &mut events, Some(&at_once)) else { return false };
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; 16];
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let Ok(n) = epoll::wait(&self.wakeups, &mut events, Some(&at_once)) else {
+            return false;
+        };
         for event in events.iter().take(n) {
             match event.data.u64() {
                 wake::BELL => {
@@ -68,7 +76,11 @@ impl Nic {
             if let Some(t) = take() {
                 break Ok(t);
             }
-            let slept = if leads { self.sleep_as_leader(fd) } else { sleep_on(&[fd]) };
+            let slept = if leads {
+                self.sleep_as_leader(fd)
+            } else {
+                sleep_on(&[fd])
+            };
             if let Err(e) = slept {
                 break Err(e);
             }
@@ -91,10 +103,7 @@ impl Nic {
 
     /// Announces that this process sleeps, looks once more, sleeps, and drives what woke it.
     /// True when the pass found work.
-    pub(crate) fn sleep_if_idle(
-        &self,
-        sleep: impl FnOnce() -> io::Result<()>,
-    ) -> io::Result<bool> {
+    pub(crate) fn sleep_if_idle(&self, sleep: impl FnOnce() -> io::Result<()>) -> io::Result<bool> {
         {
             let mut sleepers = self.sleepers.acquire();
             *sleepers += 1;
@@ -144,7 +153,13 @@ const RELIEF_NS: u64 = 1_000_000;
 
 /// A moment for another process to take what we have for it.
 fn nap() -> io::Result<()> {
-    poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 200_000 }))?;
+    poll(
+        &mut [],
+        Some(&Timespec {
+            tv_sec: 0,
+            tv_nsec: 200_000,
+        }),
+    )?;
     Ok(())
 }
 

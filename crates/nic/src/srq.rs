@@ -49,7 +49,10 @@ impl Srq {
         user: u64,
     ) -> Result<Arc<Self>, NicError> {
         check_size(context, max_wr, max_sge)?;
-        context.quotas.srqs.claim("SRQ", context.device().limits().max_srq)?;
+        context
+            .quotas
+            .srqs
+            .claim("SRQ", context.device().limits().max_srq)?;
         let cell = Arc::new(SrqCell::new(context, pd.id, max_wr, max_sge, user, None));
         Ok(Self::with(cell, pd, None))
     }
@@ -64,14 +67,28 @@ impl Srq {
         user: u64,
     ) -> Result<Arc<Self>, NicError> {
         check_size(context, max_wr, max_sge)?;
-        context.quotas.srqs.claim("SRQ", context.device().limits().max_srq)?;
+        context
+            .quotas
+            .srqs
+            .claim("SRQ", context.device().limits().max_srq)?;
         let nic = context.nic();
         let cell = nic
             .xrc
             .insert(nic.qps.slot(), |number| {
                 let domain = Arc::clone(&xrcd.domain);
-                let xrc = Xrc { number, domain, cq: Arc::clone(&cq.cell) };
-                Arc::new(SrqCell::new(context, pd.id, max_wr, max_sge, user, Some(xrc)))
+                let xrc = Xrc {
+                    number,
+                    domain,
+                    cq: Arc::clone(&cq.cell),
+                };
+                Arc::new(SrqCell::new(
+                    context,
+                    pd.id,
+                    max_wr,
+                    max_sge,
+                    user,
+                    Some(xrc),
+                ))
             })
             .inspect_err(|_| context.quotas.srqs.release())?;
         cq.cell.users.fetch_add(1, Ordering::AcqRel);
@@ -99,7 +116,9 @@ impl Srq {
 
     pub fn post(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         if self.usable().is_err() {
-            return Err(PostError::WrongState { state: QpState::Err });
+            return Err(PostError::WrongState {
+                state: QpState::Err,
+            });
         }
         self.cell.queue.acquire().post(wr)
     }
@@ -111,7 +130,11 @@ impl Srq {
         if let Some(wr) = max_wr
             && (wr == 0 || wr > most)
         {
-            return Err(NicError::Invalid { what: "srq max_wr", value: wr.into(), limit: most.into() });
+            return Err(NicError::Invalid {
+                what: "srq max_wr",
+                value: wr.into(),
+                limit: most.into(),
+            });
         }
         let mut queue = self.cell.queue.acquire();
         let size = max_wr.unwrap_or_else(|| queue.attrs().max_wr);
@@ -201,7 +224,9 @@ impl SrqCell {
     }
 
     pub(crate) fn is_in(&self, domain: &Arc<Domain>) -> bool {
-        self.xrc.as_ref().is_some_and(|xrc| Arc::ptr_eq(&xrc.domain, domain))
+        self.xrc
+            .as_ref()
+            .is_some_and(|xrc| Arc::ptr_eq(&xrc.domain, domain))
     }
 
     /// Where receives from it are reported, if not on the CQ of the queue pair.
@@ -219,7 +244,8 @@ impl SrqCell {
             None => false,
             Some(limit_reached) => {
                 if limit_reached {
-                    self.context.raise(AsyncKind::SrqLimitReached, Source::Srq(self.user));
+                    self.context
+                        .raise(AsyncKind::SrqLimitReached, Source::Srq(self.user));
                 }
                 true
             }

@@ -18,7 +18,10 @@ use crate::nic::Nic;
 
 /// How often a ticking thread looks. A peer's bell comes through at once, so this bounds only
 /// what comes without one: packets from sockets, and a bell that a dying peer did not ring.
-const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+const TICK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 1_000_000,
+};
 
 /// An application that drove this long ago is still driving.
 const RECENT_NS: u64 = 50_000;
@@ -90,7 +93,10 @@ fn wait(nic: &Nic) -> std::io::Result<()> {
 /// Leaves the NIC to the application for a tick, or until a peer rings.
 fn tick(nic: &Nic) {
     let bell = nic.shm.bell_fd();
-    let mut fds = [PollFd::new(&nic.kick, PollFlags::IN), PollFd::from_borrowed_fd(bell, PollFlags::IN)];
+    let mut fds = [
+        PollFd::new(&nic.kick, PollFlags::IN),
+        PollFd::from_borrowed_fd(bell, PollFlags::IN),
+    ];
     let rung = poll(&mut fds, Some(&TICK)).is_ok_and(|n| n > 0);
     take_kick(nic);
     // Without a bell, too: the death of a peer shows only here while the application polls.

@@ -99,14 +99,25 @@ impl Alarm {
     /// Setting also clears the readiness, so nobody needs to read the descriptor.
     fn set_ns(&self, at: u64) {
         let value = if at == NEVER {
-            Timespec { tv_sec: 0, tv_nsec: 0 }
+            Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            }
         } else {
             // A zero value would disarm; an instant in the past fires at once.
             let at = at.max(1);
-            Timespec { tv_sec: (at / 1_000_000_000) as i64, tv_nsec: (at % 1_000_000_000) as i64 }
+            Timespec {
+                tv_sec: (at / 1_000_000_000) as i64,
+                tv_nsec: (at % 1_000_000_000) as i64,
+            }
         };
-        let spec =
-            Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        let spec = Itimerspec {
+            it_interval: Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: value,
+        };
         // The arguments are valid by construction; a failure could only be a kernel without
         // timers, and then `Timers::due` still works for whoever polls.
         let _ = timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &spec);

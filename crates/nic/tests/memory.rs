@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use adverb_nic::{
-    Access, Advice, Context, Key, NicError, Pd, Sge, WindowType, devices,
-};
+use adverb_nic::{Access, Advice, Context, Key, NicError, Pd, Sge, WindowType, devices};
 
 fn open() -> (Arc<Context>, Arc<Pd>) {
     let context = Context::open(&devices().unwrap()[0]).unwrap();
@@ -18,10 +16,12 @@ fn all_regions_and_windows_that_are_advertised_exist_at_once() {
     let limits = context.device().limits().clone();
     let memory = [0u64; 8];
     let addr = memory.as_ptr() as u64;
-    let mrs: Vec<_> =
-        (0..limits.max_mr).map(|_| pd.reg_mr(addr, 64, addr, Access::empty()).unwrap()).collect();
-    let mws: Vec<_> =
-        (0..limits.max_mw).map(|_| pd.alloc_mw(WindowType::Two).unwrap()).collect();
+    let mrs: Vec<_> = (0..limits.max_mr)
+        .map(|_| pd.reg_mr(addr, 64, addr, Access::empty()).unwrap())
+        .collect();
+    let mws: Vec<_> = (0..limits.max_mw)
+        .map(|_| pd.alloc_mw(WindowType::Two).unwrap())
+        .collect();
     assert!(matches!(
         pd.reg_mr(addr, 64, addr, Access::empty()),
         Err(NicError::Limit { what: "MR", .. })
@@ -39,7 +39,10 @@ fn all_regions_and_windows_that_are_advertised_exist_at_once() {
     mws[7].dealloc().unwrap();
     pd.reg_mr(addr, 64, addr, Access::empty()).unwrap();
     pd.alloc_mw(WindowType::One).unwrap();
-    assert!(matches!(pd.dealloc(), Err(NicError::Busy { what: "PD", .. })));
+    assert!(matches!(
+        pd.dealloc(),
+        Err(NicError::Busy { what: "PD", .. })
+    ));
     drop((mrs, mws));
     pd.dealloc().unwrap();
 }
@@ -50,7 +53,10 @@ fn device_memory_is_limited_by_the_byte_and_held_by_its_regions() {
     let limit = context.device().limits().max_dm_size;
     let half = context.alloc_dm(limit / 2, 0).unwrap();
     let rest = context.alloc_dm(limit / 2, 12).unwrap();
-    assert!(matches!(context.alloc_dm(4, 0), Err(NicError::Limit { .. })));
+    assert!(matches!(
+        context.alloc_dm(4, 0),
+        Err(NicError::Limit { .. })
+    ));
     half.copy_to(4, &[9; 8]).unwrap();
     let mut back = [0; 16];
     half.copy_from(0, &mut back).unwrap();
@@ -71,11 +77,21 @@ fn advice_brings_pages_of_on_demand_regions_only() {
     let (_context, pd) = open();
     let memory = vec![0u8; 100_000];
     let addr = memory.as_ptr() as u64;
-    let whole = pd.reg_mr(0, u64::MAX, 0, Access::ON_DEMAND | Access::LOCAL_WRITE).unwrap();
+    let whole = pd
+        .reg_mr(0, u64::MAX, 0, Access::ON_DEMAND | Access::LOCAL_WRITE)
+        .unwrap();
     let plain = pd.reg_mr(addr, 100_000, addr, Access::empty()).unwrap();
-    let piece = |key, addr, len| Sge { addr, len, lkey: Key(key) };
+    let piece = |key, addr, len| Sge {
+        addr,
+        len,
+        lkey: Key(key),
+    };
     let good = piece(whole.lkey(), addr, 100_000);
-    for advice in [Advice::Prefetch, Advice::PrefetchWrite, Advice::PrefetchNoFault] {
+    for advice in [
+        Advice::Prefetch,
+        Advice::PrefetchWrite,
+        Advice::PrefetchNoFault,
+    ] {
         pd.advise(advice, true, &[good, good]).unwrap();
     }
     let nowhere = piece(whole.lkey(), 16, 8);

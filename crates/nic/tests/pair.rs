@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant as Clock};
 
 use adverb_nic::{
-    Access, AttrMask, Av, Channel, Completion, Context, Cq, Mr, Pd, Qp, QpAttr, QpCaps, QpNum, QpSpec,
-    QpState, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge, Transport, WcOpcode, WcStatus, devices,
+    Access, AttrMask, Av, Channel, Completion, Context, Cq, Mr, Pd, Qp, QpAttr, QpCaps, QpNum,
+    QpSpec, QpState, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge, Transport, WcOpcode,
+    WcStatus, devices,
 };
 
 struct Side {
@@ -26,8 +27,13 @@ fn side(context: &Arc<Context>) -> Side {
         Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
     let addr = memory.as_ptr() as u64;
     let mr = pd.reg_mr(addr, memory.len() as u64, addr, access).unwrap();
-    let caps =
-        QpCaps { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 2, max_recv_sge: 2, max_inline: 64 };
+    let caps = QpCaps {
+        max_send_wr: 16,
+        max_recv_wr: 16,
+        max_send_sge: 2,
+        max_recv_sge: 2,
+        max_inline: 64,
+    };
     let qp = pd
         .create_qp(&QpSpec {
             transport: Transport::Rc,
@@ -40,7 +46,14 @@ fn side(context: &Arc<Context>) -> Side {
             user: 1,
         })
         .unwrap();
-    Side { qp, cq, channel, mr, memory, _pd: pd }
+    Side {
+        qp,
+        cq,
+        channel,
+        mr,
+        memory,
+        _pd: pd,
+    }
 }
 
 fn connect(from: &Side, to: &Side, context: &Context) {
@@ -58,7 +71,11 @@ fn connect(from: &Side, to: &Side, context: &Context) {
         .unwrap();
     let attr = QpAttr {
         state: QpState::Rtr,
-        av: Av { sgid_index: 1, dgid: gid, ..Av::default() },
+        av: Av {
+            sgid_index: 1,
+            dgid: gid,
+            ..Av::default()
+        },
         path_mtu: 3,
         dest_qpn: to.qp.number(),
         rq_psn: 100,
@@ -115,14 +132,27 @@ impl Side {
     }
 
     fn recv(&self, wr_id: u64, sge: Sge) {
-        self.qp.post_recv(&RecvWr { wr_id, sges: &[sge] }).unwrap();
+        self.qp
+            .post_recv(&RecvWr {
+                wr_id,
+                sges: &[sge],
+            })
+            .unwrap();
     }
 
     fn completion(&self) -> Completion {
-        let mut out = [Completion::success(0, WcOpcode::Send, QpNum(0), adverb_nic::now())];
+        let mut out = [Completion::success(
+            0,
+            WcOpcode::Send,
+            QpNum(0),
+            adverb_nic::now(),
+        )];
         let start = Clock::now();
         while self.cq.poll(&mut out).unwrap() == 0 {
-            assert!(start.elapsed() < Duration::from_secs(5), "no completion within 5 s");
+            assert!(
+                start.elapsed() < Duration::from_secs(5),
+                "no completion within 5 s"
+            );
         }
         out[0]
     }
@@ -162,13 +192,35 @@ fn one_sided_operations_need_no_call_of_the_target() {
     let rkey = adverb_nic::Key(b.mr.rkey());
     let remote = b.memory.as_ptr() as u64;
     a.memory[..5].copy_from_slice(b"hello");
-    a.send(1, SendOp::Write { remote_addr: remote + 100, rkey }, a.sge(0, 5));
+    a.send(
+        1,
+        SendOp::Write {
+            remote_addr: remote + 100,
+            rkey,
+        },
+        a.sge(0, 5),
+    );
     assert_eq!(a.completion().status, WcStatus::Success);
     assert_eq!(&b.memory[100..105], b"hello");
-    a.send(2, SendOp::Read { remote_addr: remote + 100, rkey }, a.sge(10, 5));
+    a.send(
+        2,
+        SendOp::Read {
+            remote_addr: remote + 100,
+            rkey,
+        },
+        a.sge(10, 5),
+    );
     assert_eq!(a.completion().status, WcStatus::Success);
     assert_eq!(&a.memory[10..15], b"hello");
-    a.send(3, SendOp::FetchAdd { remote_addr: remote + 8, rkey, add: 5 }, a.sge(16, 8));
+    a.send(
+        3,
+        SendOp::FetchAdd {
+            remote_addr: remote + 8,
+            rkey,
+            add: 5,
+        },
+        a.sge(16, 8),
+    );
     assert_eq!(a.completion().status, WcStatus::Success);
     assert_eq!(b.memory[8], 5);
 }
