@@ -15,7 +15,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The library below returned an errno.
-    #[error("{verb} on {object}: {} (errno {errno}){}", io::Error::from_raw_os_error(*errno), advice(verb, *errno))]
+    #[error("{verb} on {object}: {} (errno {errno}){}", io::Error::from_raw_os_error(*errno), reason(why, verb, *errno))]
     Verb {
         /// The C name of the verb, as in its man page.
         verb: &'static str,
@@ -23,6 +23,8 @@ pub enum Error {
         errno: i32,
         /// The device or queue pair concerned.
         object: String,
+        /// What the software device says besides: the field, the value, the limit. Hardware says nothing.
+        why: String,
     },
 
     /// Neither this library nor this device offers the verb.
@@ -193,6 +195,15 @@ impl Error {
 }
 
 /// The usual reason for an errno, where one verb has one.
+/// What the device says itself, or else the usual reason.
+fn reason(why: &str, verb: &str, errno: i32) -> String {
+    if why.is_empty() {
+        advice(verb, errno).to_owned()
+    } else {
+        format!(": {why}")
+    }
+}
+
 fn advice(verb: &str, errno: i32) -> &'static str {
     match (verb, errno) {
         ("ibv_reg_mr", libc::ENOMEM) => {

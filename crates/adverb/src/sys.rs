@@ -19,6 +19,8 @@ pub(crate) fn last_error(verb: &'static str, object: &str) -> Error {
 }
 
 pub(crate) fn failure(verb: &'static str, object: &str, errno: i32) -> Error {
+    // Asked for in any case, so that it cannot be taken for the reason of a later failure.
+    let why = why();
     match errno {
         libc::EOPNOTSUPP | libc::ENOSYS => Error::Unsupported {
             what: verb,
@@ -28,8 +30,19 @@ pub(crate) fn failure(verb: &'static str, object: &str, errno: i32) -> Error {
             verb,
             errno,
             object: object.to_owned(),
+            why,
         },
     }
+}
+
+#[cfg(feature = "soft")]
+fn why() -> String {
+    adverb_provider::why()
+}
+
+#[cfg(not(feature = "soft"))]
+fn why() -> String {
+    String::new()
 }
 
 /// For functions that return a pointer, or NULL and set errno.

@@ -23,6 +23,15 @@ pub(crate) fn remember(text: &dyn fmt::Display) {
     });
 }
 
+/// The latest refusal was one whose text nobody keeps.
+pub(crate) fn forget() {
+    let _ = LAST.try_with(|last| {
+        if let Ok(mut last) = last.try_borrow_mut() {
+            last.clear();
+        }
+    });
+}
+
 /// Why the call before was refused, for the caller who has just seen that it was. Asked twice, the answer is empty.
 pub fn why() -> String {
     LAST.try_with(|last| last.take()).unwrap_or_default()

@@ -169,13 +169,12 @@ pub(crate) fn pointer<T>(call: &str, result: Result<*mut T, Error>) -> *mut T {
 /// Writes a failure to stderr if somebody asked for that, and keeps its text for the Rust API. Refused work requests
 /// are not kept: a full queue is an answer that a busy program may get any number of times.
 pub(crate) fn report(call: &(impl Display + ?Sized), error: &Error) {
-    if error.is_everyday() {
-        return;
-    }
-    if !matches!(error, Error::Post(_)) {
+    if error.is_everyday() || matches!(error, Error::Post(_)) {
+        diagnosis::forget();
+    } else {
         diagnosis::remember(error);
     }
-    if logging() {
+    if logging() && !error.is_everyday() {
         // A closed stderr is the program's choice and no reason to die.
         let _ = writeln!(io::stderr(), "adverb: {call}: {error}");
     }

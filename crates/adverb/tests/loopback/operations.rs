@@ -569,3 +569,15 @@ fn unreliable_connections_send_and_write() {
     window.read_at(0, &mut seen).unwrap();
     assert!(seen[..] == pattern(64));
 }
+
+#[test]
+fn a_refused_verb_says_what_the_device_says() {
+    if std::env::var_os("ADVERB_TEST_DEVICE").is_some() {
+        // Only the software device has words.
+        return;
+    }
+    let refused = context().create_cq(16).comp_vector(1000).build();
+    let text = refused.err().map(|error| error.to_string());
+    let text = text.expect("there are not as many vectors");
+    assert!(text.contains("comp_vector is 1000, the limit is"), "{text}");
+}
