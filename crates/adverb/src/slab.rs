@@ -294,6 +294,29 @@ mod tests {
     }
 
     #[test]
+    fn a_route_header_is_in_front_of_datagrams_only() {
+        let mut slab = Slab::new(QueueKey::Shared(1), 4, false, 0);
+        slab.serve_datagrams(8);
+        let has_header = |slab: &mut Slab, qp_num| {
+            let receive = Op {
+                kind: OpKind::Recv,
+                ..op()
+            };
+            let mut wc = wc(slab.insert(receive, true).unwrap(), WcStatus::SUCCESS);
+            wc.qp_num = qp_num;
+            // As kernel software RoCE says of everything.
+            wc.wc_flags = adverb_abi::flags::WcFlags::GRH.bits();
+            let mut out = Vec::new();
+            assert!(slab.complete(&wc, &mut out));
+            out.pop().unwrap().result.unwrap().has_grh
+        };
+        assert!(!has_header(&mut slab, 7));
+        assert!(has_header(&mut slab, 8));
+        slab.forget(8);
+        assert!(!has_header(&mut slab, 8), "the number is another's now");
+    }
+
+    #[test]
     fn a_full_queue_gives_the_operation_back() {
         let mut slab = Slab::new(QueueKey::Own(1), 2, true, 0);
         assert!(slab.insert(op(), true).is_ok());

@@ -87,27 +87,33 @@ impl Machine {
 
 /// The example and the tests of the Rust API, built now: name and file.
 fn executables() -> Result<Vec<(String, PathBuf)>> {
+    let mut found = built(&["build", "--example", "interop"])?;
+    found.extend(built(&["test", "--no-run", "--test", "*"])?);
+    if !found.iter().any(|(name, _)| name == "interop") {
+        bail!("cargo did not say where the example interop is");
+    }
+    Ok(found)
+}
+
+/// Runs cargo on the Rust API's package; which executables it says it made.
+fn built(words: &[&str]) -> Result<Vec<(String, PathBuf)>> {
     let output = tree::cargo()
-        .args(["test", "--release", "--quiet", "--no-run", "-p", "adverb"])
-        .args(["--example", "interop", "--test", "*"])
+        .args(words)
+        .args(["--release", "--quiet", "-p", "adverb"])
         .arg("--message-format=json")
         .output()
-        .context("cannot run cargo test --no-run")?;
+        .context("cannot run cargo")?;
     if !output.status.success() {
         bail!("{}", String::from_utf8_lossy(&output.stderr));
     }
-    let found: Vec<_> = String::from_utf8_lossy(&output.stdout)
+    Ok(String::from_utf8_lossy(&output.stdout)
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .filter_map(|message| {
             let file = message["executable"].as_str()?;
             Some((message["target"]["name"].as_str()?.to_owned(), file.into()))
         })
-        .collect();
-    if !found.iter().any(|(name, _)| name == "interop") {
-        bail!("cargo did not say where the example interop is");
-    }
-    Ok(found)
+        .collect())
 }
 
 fn strip(from: &Path, to: &Path) -> Result<()> {
