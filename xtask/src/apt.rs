@@ -58,6 +58,11 @@ const NEEDS: &[Need] = &[
         otherwise: "the C programs under memcheck",
     },
     Need {
+        package: "tshark",
+        probe: "tshark",
+        otherwise: "whether others can read our packets",
+    },
+    Need {
         package: "g++",
         probe: "c++",
         otherwise: "fuzzing",

@@ -23,6 +23,7 @@ mod tally;
 mod test;
 mod tidy;
 mod tree;
+mod tshark;
 
 use std::process::ExitCode;
 
@@ -51,6 +52,7 @@ usage: cargo xtask COMMAND
   fuzz [--seconds N] [TARGET..]  each fuzz target for N seconds (default 60); fuzz/README.md
   quiet                      two polling processes keep two threads busy, no more
   soak [--runs N] [WORD..]   each client that sleeps on events, N times on each link (default 100)
+  tshark [WORD..]            our packets on a cable, as tshark sees them (root); only rows that contain each WORD
 ";
 
 fn main() -> ExitCode {
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
             .finish()
             .and_then(|()| quiet::run(&tree::Release::built()?)),
         Some("soak") => soak::command(args),
+        Some("tshark") => tshark::command(args),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);

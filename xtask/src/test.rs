@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::clients::{self, LINKS};
 use crate::step::{self, Steps};
 use crate::tree::{self, Release};
-use crate::{apt, ctests, dist, fuzz, kill, mutants, pyverbs, quiet, soak, tidy};
+use crate::{apt, ctests, dist, fuzz, kill, mutants, pyverbs, quiet, soak, tidy, tshark};
 
 /// Bounds of the steps that run cargo; each takes a few minutes at most on two cores.
 const BUILD_BOUND: Duration = Duration::from_secs(15 * 60);
@@ -82,6 +82,7 @@ fn with_release_build(steps: &mut Steps) -> Result<()> {
     steps.step("C programs", || ctests::run(&release, &[]));
     steps.step("pyverbs", || pyverbs::run_all(&release));
     steps.step("clients", || clients::run(&release, &links, &[]));
+    steps.step("tshark", || tshark::run(&release, &[]));
     steps.step("soak", || soak::run_all(&release, SOAK_RUNS));
     steps.step("quiet", || quiet::run(&release));
     steps.step("kill", || kill::run(&release, KILLS, None));
