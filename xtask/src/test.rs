@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::clients::{self, LINKS};
 use crate::step::{self, Steps};
 use crate::tree::{self, Release};
-use crate::{apt, ctests, dist, fuzz, kill, mutants, pyverbs, quiet, soak, tidy, tshark};
+use crate::{apt, ctests, dist, fuzz, kill, memcheck, mutants, pyverbs, quiet, soak, tidy, tshark};
 
 /// Bounds of the steps that run cargo; each takes a few minutes at most on two cores.
 const BUILD_BOUND: Duration = Duration::from_secs(15 * 60);
@@ -80,6 +80,7 @@ fn with_release_build(steps: &mut Steps) -> Result<()> {
         dist::check(&out)
     });
     steps.step("C programs", || ctests::run(&release, &[]));
+    steps.step("memcheck", || memcheck::run(&release, &[]));
     steps.step("pyverbs", || pyverbs::run_all(&release));
     steps.step("clients", || clients::run(&release, &links, &[]));
     steps.step("tshark", || tshark::run(&release, &[]));
@@ -115,23 +116,26 @@ fn simulation() -> Result<bool> {
     cargo(&args, &[], BUILD_BOUND)
 }
 
-/// Every interleaving of the sleep and wake protocol and of the rings at small sizes. A directory of its own, because
-/// the flag would otherwise rebuild everything twice per run.
+/// Every interleaving, at small sizes, of the rings, the sleep and wake protocol, the hand-over of the watch between
+/// threads, and of arming a CQ while completions are added. A directory of its own, because the flag would otherwise
+/// rebuild everything twice per run.
 fn loom() -> Result<bool> {
     let target = tree::target_dir()?.join("loom");
-    let mut command = tree::cargo();
-    command
-        .args([
-            "test",
-            "--release",
-            "--package",
-            "adverb-mem",
-            "--lib",
-            "loom",
-            "--target-dir",
-        ])
-        .arg(target)
-        .env("RUSTFLAGS", "--cfg loom")
-        .env("LOOM_MAX_PREEMPTIONS", "3");
-    step::run(&mut command, TEST_BOUND)
+    let parts: [&[&str]; 2] = [
+        &["--package", "adverb-mem", "--lib", "loom"],
+        &["--package", "adverb-engine", "--test", "loom_arm"],
+    ];
+    for part in parts {
+        let mut command = tree::cargo();
+        command
+            .args(["test", "--release", "--target-dir"])
+            .arg(&target)
+            .args(part)
+            .env("RUSTFLAGS", "--cfg loom")
+            .env("LOOM_MAX_PREEMPTIONS", "3");
+        if !step::run(&mut command, TEST_BOUND)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

@@ -7,6 +7,7 @@
 //! - [`DemandRegion`]: the same for memory that may not be there, and [`Block`]: memory of the device itself;
 //! - [`ring`]: one-way queues of packets between two processes;
 //! - [`ProcessPage`] and [`SleepFlag`]: who sleeps, and who must ring the doorbell;
+//! - [`Leadership`]: which thread of a process watches for the others;
 //! - [`EventFd`]: the descriptor that programs block on;
 //! - [`memfd`], [`map`], [`sockopt`]: the calls into the kernel that the crates above may not make themselves,
 //!   because they forbid unsafe code.
@@ -22,6 +23,7 @@ pub mod sockopt;
 mod block;
 mod demand;
 mod event_fd;
+mod leadership;
 mod primitive;
 mod probe;
 mod process_page;
@@ -31,6 +33,7 @@ mod sleep;
 pub use block::Block;
 pub use demand::{DemandError, DemandRegion};
 pub use event_fd::EventFd;
+pub use leadership::Leadership;
 pub use probe::{ProbeError, probe};
 pub use process_page::{PageError, ProcessPage};
 pub use region::{Region, RegionError};

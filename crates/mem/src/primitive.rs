@@ -3,6 +3,6 @@
 //! Code whose interleavings loom explores takes its atomics from here and nowhere else.
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU32, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};

@@ -9,7 +9,7 @@ use adverb_engine::{KeyTable, PdId};
 use adverb_link::shm::private_dir;
 use adverb_link::udp::{BindError, UdpConfig};
 use adverb_link::{Loopback, Place, ShmLink, UdpLink};
-use adverb_mem::EventFd;
+use adverb_mem::{EventFd, Leadership};
 use rustix::event::epoll;
 
 use crate::backing::Backing;
@@ -60,12 +60,8 @@ pub(crate) struct Nic {
     pub(crate) last_user_drive: AtomicU64,
     /// CQs that are armed and have a channel: somebody may be asleep for them.
     pub(crate) armed: AtomicU64,
-    /// An application thread sleeps on everything the NIC waits for, in place of the NIC thread.
-    pub(crate) leader: AtomicBool,
-    /// Application threads inside `Channel::next_event`, the leader included.
-    pub(crate) waiters: AtomicU32,
-    /// The NIC thread sleeps until it is kicked.
-    pub(crate) parked: AtomicBool,
+    /// Which thread sleeps on everything the NIC waits for: this NIC's own, or one of the application's.
+    pub(crate) leadership: Leadership,
     /// Threads between announcing their sleep and being awake again. The flag in the process page
     /// is one for all of them, so it changes under this lock only.
     pub(crate) sleepers: Mutex<u32>,
@@ -170,9 +166,7 @@ impl Nic {
             interfaces: OnceLock::new(),
             last_user_drive: AtomicU64::new(0),
             armed: AtomicU64::new(0),
-            leader: AtomicBool::new(false),
-            waiters: AtomicU32::new(0),
-            parked: AtomicBool::new(false),
+            leadership: Leadership::new(),
             sleepers: Mutex::new(0),
             bells_seen: AtomicU64::new(0),
             kick: EventFd::semaphore().map_err(NicError::io("making an eventfd"))?,

@@ -70,8 +70,7 @@ impl Nic {
         fd: BorrowedFd<'_>,
         mut take: impl FnMut() -> Option<T>,
     ) -> io::Result<T> {
-        self.waiters.fetch_add(1, Ordering::SeqCst);
-        let leads = !self.leader.swap(true, Ordering::SeqCst);
+        let leads = self.leadership.enter();
         let result = loop {
             if let Some(t) = take() {
                 break Ok(t);
@@ -85,13 +84,9 @@ impl Nic {
                 break Err(e);
             }
         };
-        self.waiters.fetch_sub(1, Ordering::SeqCst);
-        if leads {
-            self.leader.store(false, Ordering::SeqCst);
-            // Somebody else must watch now: at once if others wait, soon otherwise.
-            if self.parked.load(Ordering::SeqCst) || self.waiters.load(Ordering::SeqCst) > 0 {
-                let _ = self.kick.signal(1);
-            }
+        // Somebody else must watch now: at once if others wait, soon otherwise.
+        if self.leadership.leave(leads) {
+            let _ = self.kick.signal(1);
         }
         result
     }
@@ -136,12 +131,12 @@ impl Nic {
     /// watching for is watched by this thread now, and the alarm wakes the NIC thread soon to see
     /// whether that is still so.
     pub(crate) fn take_over(&self, now: Instant) {
-        if self.armed.load(Ordering::Relaxed) > 0 || self.leader.load(Ordering::SeqCst) {
+        if self.armed.load(Ordering::Relaxed) > 0 || self.leadership.is_led() {
             // Somebody else is asleep, or about to be, for what a peer may send.
             return;
         }
         let sleepers = self.sleepers.acquire();
-        if *sleepers == 1 && !self.leader.load(Ordering::SeqCst) {
+        if *sleepers == 1 && !self.leadership.is_led() {
             self.relief.set(now.plus_nanos(RELIEF_NS));
             self.shm.page().sleep_flag().announce_awake();
         }

@@ -49,7 +49,7 @@ fn run(nic: &Nic) {
     let mut found_work = false;
     loop {
         let before = nic.last_user_drive.load(Ordering::Relaxed);
-        if nic.leader.load(Ordering::SeqCst) {
+        if nic.leadership.is_led() {
             if quiet_ticks >= TICKS_BEFORE_PARKING {
                 park(nic);
                 quiet_ticks = 0;
@@ -107,12 +107,7 @@ fn tick(nic: &Nic) {
 }
 
 fn park(nic: &Nic) {
-    nic.parked.store(true, Ordering::SeqCst);
-    // The leader may have gone between our look and the store; then nobody would kick us.
-    if nic.leader.load(Ordering::SeqCst) {
-        wait_for_kick(nic, None);
-    }
-    nic.parked.store(false, Ordering::SeqCst);
+    nic.leadership.park(|| wait_for_kick(nic, None));
 }
 
 fn wait_for_kick(nic: &Nic, timeout: Option<&Timespec>) {
