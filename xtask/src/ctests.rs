@@ -18,8 +18,11 @@ use crate::tree::{self, Release};
 /// Each program has an alarm of 60 s of its own.
 const BOUND: Duration = Duration::from_secs(75);
 
-/// Programs that are one half of a test with two processes, which `kill` runs.
-const NOT_ALONE: &[&str] = &["survivor"];
+/// Programs that other commands run: one half of a test with two processes, and one that leaks on purpose.
+const NOT_ALONE: &[&str] = &["survivor", LEAK];
+
+/// The program that leaks.
+pub(crate) const LEAK: &str = "leak";
 
 /// Both ends of these programs live in one process.
 const LINKS: [&str; 2] = ["loopback", "udp"];
@@ -37,14 +40,7 @@ pub(crate) fn possible() -> bool {
 pub(crate) fn run(release: &Release, words: &[String]) -> Result<bool> {
     let mut tally = Tally::new("ctests");
     let logs = release.logs("ctests")?;
-    let programs: Vec<String> = names()?
-        .into_iter()
-        .filter(|name| {
-            !NOT_ALONE.contains(&name.as_str())
-                && words.iter().all(|word| name.contains(word.as_str()))
-        })
-        .collect();
-    for name in programs {
+    for name in programs(words)? {
         if !possible() {
             tally.add(
                 &name,
@@ -83,6 +79,20 @@ pub(crate) fn run(release: &Release, words: &[String]) -> Result<bool> {
     Ok(tally.finish())
 }
 
+/// The programs that check themselves alone, and whose names contain each word.
+pub(crate) fn programs(words: &[String]) -> Result<Vec<String>> {
+    let mut programs = names()?;
+    programs.retain(|name| {
+        !NOT_ALONE.contains(&name.as_str()) && words.iter().all(|word| name.contains(word.as_str()))
+    });
+    Ok(programs)
+}
+
+/// Whether a program says that it closes what it has opened.
+pub(crate) fn closes_everything(name: &str) -> Result<bool> {
+    Ok(fs::read_to_string(sources().join(format!("{name}.c")))?.contains("ibv_close_device"))
+}
+
 fn sources() -> PathBuf {
     tree::root().join("tests/c")
 }
@@ -110,9 +120,19 @@ fn knows_strict(name: &str) -> Result<bool> {
 
 /// Compiles one program with warnings as errors.
 pub(crate) fn compile(release: &Release, name: &str) -> Result<PathBuf> {
+    compile_with(release, name, name, &[])
+}
+
+/// As [`compile`], with further options and a name of its own for the binary.
+pub(crate) fn compile_with(
+    release: &Release,
+    name: &str,
+    binary: &str,
+    options: &[&str],
+) -> Result<PathBuf> {
     let dir = release.target.join("xtask/bin");
     fs::create_dir_all(&dir)?;
-    let binary = dir.join(name);
+    let binary = dir.join(binary);
     let output = Command::new("cc")
         .args([
             "-std=gnu11",
@@ -122,8 +142,9 @@ pub(crate) fn compile(release: &Release, name: &str) -> Result<PathBuf> {
             "-Wextra",
             "-Werror",
             "-pthread",
-            "-o",
         ])
+        .args(options)
+        .arg("-o")
         .arg(&binary)
         .arg(sources().join(format!("{name}.c")))
         .arg("-libverbs")

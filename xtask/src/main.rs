@@ -12,6 +12,7 @@ mod dist;
 mod fuzz;
 mod interop;
 mod kill;
+mod memcheck;
 mod mutants;
 mod process;
 mod pyverbs;
@@ -42,6 +43,7 @@ usage: cargo xtask COMMAND
           [--suite]            only the Rust API's tests on it
           [--list]             print the rows, run nothing
   ctests [WORD..]            the C programs of tests/c, through `adverb run`
+  memcheck [WORD..]          the same programs under valgrind, and built with AddressSanitizer
   kill [--count N]           kill -9 one side of a running pair N times (default 20)
        [--seed N]              repeat the moments of an earlier run
   pyverbs [WORD..]           rdma-core's conformance suite against tests/pyverbs/expected.txt; only modules with each WORD
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         Some("interop") => interop::command(args),
         Some("ctests") => ctests::command(args),
         Some("fuzz") => fuzz::command(args),
+        Some("memcheck") => memcheck::command(args),
         Some("kill") => kill::command(args),
         Some("pyverbs") => pyverbs::command(args),
         Some("mutants") => mutants::command(args),
