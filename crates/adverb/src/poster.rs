@@ -43,7 +43,7 @@ impl sealed::Submit for Now<'_> {
     }
 }
 
-/// Posts with flags; made by [`QueuePair::with`] and [`Batch::with`].
+/// Posts with flags; made by [`QueuePair::with`](crate::QueuePair::with) and [`Batch::with`](crate::Batch::with).
 #[must_use = "nothing is posted yet"]
 pub struct Poster<T: Transport, S: Submit> {
     to: S,
