@@ -4,8 +4,8 @@
 //! are given. A missing slot is EOPNOTSUPP, returned where C returns an errno value, and stored
 //! in `errno` beside a NULL where C returns a pointer. Names are the C names.
 //!
-//! Split by table: [`data`] has the classic data path of `ibv_context_ops`, [`control`] the
-//! sized slots of `verbs_context`, [`ex`] the per-object tables of `ibv_qp_ex` and `ibv_cq_ex`.
+//! Split by table: `data` has the classic data path of `ibv_context_ops`, `control` the
+//! sized slots of `verbs_context`, `ex` the per-object tables of `ibv_qp_ex` and `ibv_cq_ex`.
 //!
 //! # Safety
 //! All functions share one contract, that of the C functions: every pointer handed in is live,

@@ -1,6 +1,6 @@
 //! Sizes and offsets of every structure, as measured on x86_64 with rdma-core 65.
 //!
-//! Each number is asserted at compile time and listed in [`LAYOUTS`], which the layout test
+//! Each number is asserted at compile time and listed in `LAYOUTS`, which the layout test
 //! compares with the C headers of the machine it runs on.
 
 /// The expected layout of one C type.
