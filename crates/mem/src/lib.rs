@@ -9,12 +9,13 @@
 //! - [`ProcessPage`] and [`SleepFlag`]: who sleeps, and who must ring the doorbell;
 //! - [`Leadership`]: which thread of a process watches for the others;
 //! - [`EventFd`]: the descriptor that programs block on;
-//! - [`memfd`], [`map`], [`sockopt`]: the calls into the kernel that the crates above may not make themselves,
+//! - [`memfd`], [`map`], [`sockopt`], [`datagram`]: the calls into the kernel that the crates above may not make themselves,
 //!   because they forbid unsafe code.
 //!
 //! What does not live here: which keys and rights allow an access (the engine), what a packet means (the wire
 //! crate), and who a peer is (the link crate).
 
+pub mod datagram;
 pub mod map;
 pub mod memfd;
 pub mod ring;

@@ -85,6 +85,15 @@ impl Recorded {
         }
     }
 
+    /// Traffic class, or type of service.
+    pub(crate) fn traffic_class(&self) -> u8 {
+        if self.ip == 20 {
+            self.bytes[1]
+        } else {
+            self.bytes[0] << 4 | self.bytes[1] >> 4
+        }
+    }
+
     /// Whether the ICRC is right for the packet as it was on the cable, and "don't fragment" is set.
     pub(crate) fn check(&self) -> Result<()> {
         let mut masked = self.bytes.clone();

@@ -104,6 +104,44 @@ const ROWS: &[Row] = &[
         opcodes: &[0x0A, 0x11],
     },
     Row {
+        name: "RC write with a traffic class, IPv4",
+        program: "ib_write_bw",
+        args: &[
+            "-d",
+            "adverb0",
+            "-x",
+            "1",
+            "-F",
+            "-n",
+            "20",
+            "-s",
+            "9000",
+            "-m",
+            "4096",
+            "--tclass=104",
+        ],
+        opcodes: &[0x06, 0x07, 0x08],
+    },
+    Row {
+        name: "RC write with a traffic class, IPv6",
+        program: "ib_write_bw",
+        args: &[
+            "-d",
+            "adverb0",
+            "-x",
+            "2",
+            "-F",
+            "-n",
+            "20",
+            "-s",
+            "9000",
+            "-m",
+            "4096",
+            "--tclass=104",
+        ],
+        opcodes: &[0x06, 0x07, 0x08],
+    },
+    Row {
         name: "RC read, IPv4",
         program: "ib_read_bw",
         args: &[
@@ -302,6 +340,11 @@ fn judge(row: &Row, file: &Path) -> Result<()> {
     }
     let mut seen: BTreeMap<u8, usize> = BTreeMap::new();
     let mut identified = 0;
+    let class = if row.args.contains(&"--tclass=104") {
+        104
+    } else {
+        0
+    };
     for (number, (packet, view)) in packets.iter().zip(&dissected).enumerate() {
         let number = number + 1;
         packet
@@ -316,6 +359,12 @@ fn judge(row: &Row, file: &Path) -> Result<()> {
         }
         if view.info.contains("nknown") || view.info.contains("eserved") {
             bail!("packet {number}: tshark does not know it: {}", view.info);
+        }
+        if packet.traffic_class() != class {
+            bail!(
+                "packet {number}: traffic class {}, not {class}",
+                packet.traffic_class()
+            );
         }
         *seen.entry(view.opcode).or_default() += 1;
         identified += usize::from(packet.identification() > 0);

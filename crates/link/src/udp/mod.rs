@@ -9,8 +9,9 @@
 //!
 //! Datagrams to multicast groups keep to the local network: their hop limit is 1.
 //!
-//! Known limits: the traffic class of a path is not put on the wire (the ICRC does not cover it), and the hop limit of
-//! a received packet is not known; [`Meta`] says 64.
+//! The traffic class of a path is put on the wire. Its hop limit is not: the kernel's own RoCE replaces that by the
+//! system's, too. Of what is received only the two bits of congestion notification are known, and no hop limit; [`Meta`]
+//! says 64.
 
 mod group;
 mod receive;

@@ -16,6 +16,8 @@ pub struct UdpRoute {
     pub(super) src: IpAddr,
     /// Where to.
     pub(super) dst: SocketAddr,
+    /// Traffic class (IPv6) or type of service (IPv4) of what goes there.
+    pub(super) traffic_class: u8,
 }
 
 impl UdpRoute {
@@ -67,6 +69,7 @@ pub(super) fn resolve(
         socket,
         src: *src,
         dst,
+        traffic_class: path.traffic_class,
     })
 }
 

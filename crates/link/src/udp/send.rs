@@ -6,6 +6,7 @@
 use std::io;
 use std::net::IpAddr;
 
+use adverb_mem::datagram::{self, Envelope};
 use adverb_wire::icrc;
 use quinn_udp::Transmit;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -146,6 +147,15 @@ fn transmit(
     segment: usize,
 ) -> io::Result<()> {
     let segment_size = Some(segment).filter(|&segment| segment < contents.len());
+    if route.traffic_class != 0 {
+        let envelope = Envelope {
+            to: route.dst,
+            traffic_class: route.traffic_class,
+            // A batch is no longer than a datagram.
+            segment: segment_size.map(|segment| segment as u16),
+        };
+        return datagram::send(&endpoint.socket, &envelope, contents);
+    }
     let transmit = Transmit {
         destination: route.dst,
         ecn: None,

@@ -244,3 +244,29 @@ fn a_group_reaches_whoever_has_joined_and_nobody_after_leaving() {
     link.flush(0);
     assert_eq!(link.receive(8, &mut |_, _| ()), 0);
 }
+
+#[test]
+fn the_traffic_class_of_a_path_is_on_the_wire() {
+    for ip in [
+        IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(Ipv6Addr::LOCALHOST),
+    ] {
+        let link = bind(ip, 0);
+        let to = |traffic_class| {
+            let path = Path {
+                traffic_class,
+                ..path_to(ip)
+            };
+            Route::Udp(link.route(&path, &[]).unwrap())
+        };
+        for n in 0..3 {
+            link.send(&to(0x69), &META, &packet(n, 64)).unwrap();
+        }
+        link.send(&to(0), &META, &packet(3, 64)).unwrap();
+        link.flush(0);
+        // The receiver sees the two lowest bits of it.
+        let got = collect(&[&link], 4);
+        let classes: Vec<_> = got.iter().map(|(meta, _)| meta.traffic_class).collect();
+        assert_eq!(classes, [1, 1, 1, 0], "{ip}");
+    }
+}
