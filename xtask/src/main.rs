@@ -46,6 +46,8 @@ usage: cargo xtask COMMAND
   memcheck [WORD..]          the same programs under valgrind, and built with AddressSanitizer
   kill [--count N]           kill -9 one side of a running pair N times (default 20)
        [--seed N]              repeat the moments of an earlier run
+  perftest-matrix [WORD..]   perftest's options one at a time, per test and transport; only cells with each WORD
+          [--links A,B]        on these links only: shm, udp
   pyverbs [WORD..]           rdma-core's conformance suite against tests/pyverbs/expected.txt; only modules with each WORD
           [--links A,B]        on these links only: loopback, udp
           [--bless]            write that file
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Some("fuzz") => fuzz::command(args),
         Some("memcheck") => memcheck::command(args),
         Some("kill") => kill::command(args),
+        Some("perftest-matrix") => clients::options::command(args),
         Some("pyverbs") => pyverbs::command(args),
         Some("mutants") => mutants::command(args),
         Some("quiet") => args

@@ -83,6 +83,7 @@ fn with_release_build(steps: &mut Steps) -> Result<()> {
     steps.step("memcheck", || memcheck::run(&release, &[]));
     steps.step("pyverbs", || pyverbs::run_all(&release));
     steps.step("clients", || clients::run(&release, &links, &[]));
+    steps.step("perftest options", || clients::options::run_some(&release));
     steps.step("tshark", || tshark::run(&release, &[]));
     steps.step("soak", || soak::run_all(&release, SOAK_RUNS));
     steps.step("quiet", || quiet::run(&release));

@@ -1,8 +1,10 @@
 //! Unmodified verbs programs, server and client as two processes, on the drop-in libraries of the release build.
 //!
-//! `matrix` says what is run, `pair` how two processes are run against each other.
+//! `matrix` says what is run, `options` what else perftest can be told, `pair` how two processes are run against each
+//! other.
 
 mod matrix;
+pub(crate) mod options;
 mod pair;
 
 use std::path::Path;
