@@ -64,7 +64,10 @@ impl Nic {
                     taken += 1;
                 }
                 if self.blocked_count.load(Ordering::Relaxed) > 0 {
-                    for cell in self.blocked.acquire().drain(..) {
+                    // The count changes under the lock, or one that another thread adds just now
+                    // would be forgotten.
+                    let mut blocked = self.blocked.acquire();
+                    for cell in blocked.drain(..) {
                         list(dirty, &cell);
                     }
                     self.blocked_count.store(0, Ordering::Relaxed);
