@@ -200,9 +200,12 @@ impl Side {
             self.world.sends.posted.clear();
             if !self.world.shared {
                 self.world.receives.posted.clear();
-            } else if let Some(oldest) = self.world.receives.posted.front_mut() {
-                // It may have been taken for a message that is forgotten now.
-                oldest.1 = false;
+            } else {
+                // The oldest may have been taken for a message that is forgotten now; so may those of earlier resets.
+                let mut waiting = self.world.receives.posted.iter_mut();
+                if let Some(oldest) = waiting.find(|(_, waits)| *waits) {
+                    oldest.1 = false;
+                }
             }
         }
     }

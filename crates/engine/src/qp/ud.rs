@@ -89,12 +89,15 @@ impl Qp {
         if deth.qkey != self.attr.qkey {
             return Err(DropReason::QKey);
         }
+        let payload = packet.payload;
+        if payload.len() > self.pmtu {
+            return Err(DropReason::TooLong);
+        }
         if !self.take_receive(host) {
             return Err(DropReason::NoReceive);
         }
-        let payload = packet.payload;
         let byte_len = grh::LEN + payload.len();
-        if payload.len() > self.pmtu || byte_len as u64 > self.receiving.capacity() {
+        if byte_len as u64 > self.receiving.capacity() {
             // The entry stays for the next datagram.
             return Err(DropReason::TooLong);
         }

@@ -1,7 +1,7 @@
 //! UD: addressing, Q_Keys, the area in front of the payload, and what vanishes silently.
 
 use adverb_engine::*;
-use adverb_wire::{Transport, grh};
+use adverb_wire::{Bth, Deth, Opcode, Operation, Packet, Psn, Transport, grh};
 
 use crate::harness::*;
 
@@ -207,4 +207,23 @@ fn each_datagram_has_its_own_address() {
             qpn
         );
     }
+}
+
+#[test]
+fn a_datagram_longer_than_any_packet_costs_a_shared_queue_nothing() {
+    let mut setup = Setup::new(Transport::Ud);
+    setup.srq = true;
+    let mut p = Pair::new(setup);
+    let to = p.b.world.register_with(vec![0; 8192], all_access(), SRQ_PD);
+    p.b.recv(1, &[to.sge(0, 8192)]);
+    let opcode = Opcode::Roce(Transport::Ud, Operation::SendOnly);
+    let mut packet = Packet::new(Bth::new(opcode, 0x12, Psn::new(0)));
+    packet.deth = Some(Deth {
+        qkey: 0x1234,
+        src_qp: 0x11,
+    });
+    packet.payload = &[1; 4100];
+    assert_eq!(p.inject(Way::ToB, &packet), Err(DropReason::TooLong));
+    let waiting = p.b.world.srq.as_ref().map(Srq::len);
+    assert_eq!(waiting, Some(1), "others may have the entry");
 }
