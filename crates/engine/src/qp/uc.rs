@@ -3,7 +3,7 @@
 use adverb_wire::{Operation, Packet, Reth};
 
 use super::receive::ScatterError;
-use super::requester::expand;
+use super::requester::PSN_BASE;
 use super::responder::Message;
 use super::{Dest, Qp, Transmit};
 use crate::completion::WcStatus;
@@ -65,8 +65,7 @@ impl Qp {
         if !op.is_send() && !op.is_write() {
             return Err(DropReason::Sequence);
         }
-        let psn = expand(self.responder.expected, packet.bth.psn);
-        let in_sequence = psn == self.responder.expected;
+        let in_sequence = packet.bth.psn == self.responder.expected_psn();
         let fits_message = match self.responder.message {
             Message::None => op.starts_message(),
             Message::Send => op.is_send() && !op.starts_message(),
@@ -84,7 +83,8 @@ impl Qp {
                 });
             }
         }
-        self.responder.expected = psn + 1;
+        // From the number itself: those that a peer makes up can jump back for ever.
+        self.responder.expected = PSN_BASE + u64::from(packet.bth.psn.next().value());
         self.note_established(host);
         let result = if op.is_send() {
             self.receive_uc_send(now, op, packet, host)

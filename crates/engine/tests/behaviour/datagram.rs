@@ -200,7 +200,7 @@ fn each_datagram_has_its_own_address() {
                 .unwrap();
         assert!(matches!(t.dest, Dest::Datagram(to) if to.remote_qpn == qpn));
         assert_eq!(
-            adverb_wire::Packet::parse(&buf[..t.len])
+            Packet::parse(&buf[..t.len])
                 .unwrap()
                 .bth
                 .dest_qp,

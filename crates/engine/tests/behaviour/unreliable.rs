@@ -1,7 +1,7 @@
 //! UC: messages arrive whole or not at all.
 
 use adverb_engine::*;
-use adverb_wire::{Operation, Transport};
+use adverb_wire::{Bth, Opcode, Operation, Packet, Reth, Transport};
 
 use crate::harness::*;
 
@@ -196,5 +196,26 @@ fn random_loss_delivers_only_whole_messages_in_order() {
             );
         }
         assert!(last.is_some());
+    }
+}
+
+/// Each message starts at a number that counts as before the last one, half a circle back.
+#[test]
+fn numbers_that_jump_back_again_and_again_are_only_numbers() {
+    let mut p = pair();
+    let target = p.b.world.register(vec![0; 8]);
+    let opcode = Opcode::Roce(Transport::Uc, Operation::WriteOnly);
+    let mut at = psn(0);
+    for _ in 0..10 {
+        let mut packet = Packet::new(Bth::new(opcode, 0x12, at));
+        packet.reth = Some(Reth {
+            va: target.addr,
+            rkey: target.key.0,
+            len: 8,
+        });
+        packet.payload = &[1; 8];
+        assert_eq!(p.inject(Way::ToB, &packet), Ok(()));
+        assert_eq!(p.b.qp.attrs().rq_psn, at.next().value());
+        at = at.next().sub(0x80_0000);
     }
 }
