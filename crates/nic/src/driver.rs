@@ -56,9 +56,13 @@ impl Nic {
         SCRATCH.with_borrow_mut(|scratch| {
             let Scratch { dirty, due, packet } = scratch;
             let mut worked = false;
-            for _ in 0..ROUNDS {
+            let mut renewed = false;
+            for round in 1.. {
                 let mut taken = self.take_inbound(now, dirty);
-                taken += usize::from(self.renew_sleep());
+                if self.renew_sleep() {
+                    renewed = true;
+                    taken += 1;
+                }
                 if self.timers.due(now) {
                     self.take_timers(now, due, dirty);
                     taken += 1;
@@ -84,9 +88,16 @@ impl Nic {
                 }
                 worked |= taken > 0;
                 // A pass that only retried blocked queue pairs would find them blocked again.
-                if taken == 0 && !self.loopback.has_inbound() {
-                    break;
+                let more = taken > 0 || self.loopback.has_inbound();
+                if more && round < ROUNDS {
+                    continue;
                 }
+                // What is left is somebody's who sleeps, and whoever sent it has rung already, or
+                // saw a process that was awake.
+                if (more || renewed) && self.has_inbound() && *self.sleepers.acquire() > 0 {
+                    self.shm.ring_own_bell();
+                }
+                break;
             }
             worked
         })
@@ -280,8 +291,15 @@ impl Nic {
         self.shm.page().note_arrival(qpn::slot_of(peer));
     }
 
+    /// Whether there is something that a pass would take.
+    pub(crate) fn has_inbound(&self) -> bool {
+        self.shm.has_inbound()
+            || self.loopback.has_inbound()
+            || (self.udp_waits() && !self.hands_over())
+    }
+
     /// Whether a socket's packets have been fetched and not handled yet.
-    pub(crate) fn udp_waits(&self) -> bool {
+    fn udp_waits(&self) -> bool {
         let mut waits = false;
         if self.udp_open.load(Ordering::Acquire) {
             self.each_udp(|link| waits |= link.has_inbound());

@@ -11,7 +11,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 
 use adverb_engine::Instant;
-use adverb_link::Link;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use crate::clock;
@@ -104,7 +103,7 @@ impl Nic {
             *sleepers += 1;
             self.shm.page().sleep_flag().announce_sleep();
         }
-        let idle = !self.shm.has_inbound() && !self.loopback.has_inbound() && !self.udp_waits();
+        let idle = !self.has_inbound();
         let slept = if self.hands_over() {
             // The sockets stay readable all the while, so sleeping on them would be spinning.
             nap()

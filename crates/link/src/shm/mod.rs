@@ -237,6 +237,11 @@ impl ShmLink {
         Ok(any)
     }
 
+    /// Wakes a thread of this process that sleeps on the bell, for work that the caller leaves behind.
+    pub fn ring_own_bell(&self) {
+        self.place.ring_own();
+    }
+
     /// Grows whenever somebody took messages from our socket, here or in a receive. Bells are for all sleeping threads
     /// of the process, so whoever takes them must see to the sleep flag.
     #[must_use]

@@ -20,6 +20,7 @@ use adverb_mem::ProcessPage;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use super::peer::ring_bell;
 use crate::qpn::SLOT_MAX;
 
 /// The directory in which the processes of this user, in this network namespace and on this port, find each other.
@@ -73,6 +74,8 @@ pub struct Place {
     slot: u16,
     page: ProcessPage,
     bell: UnixDatagram,
+    /// The other end of our own bell.
+    own_rope: UnixDatagram,
     pid_namespace: u64,
     /// Holds the lock. A forked child inherits it, and must neither unlock it nor remove the files.
     locked: File,
@@ -112,11 +115,15 @@ impl Place {
         let _ = fs::remove_file(&path);
         let bell = UnixDatagram::bind(&path).map_err(|error| named(error, &path))?;
         bell.set_nonblocking(true)?;
+        let own_rope = UnixDatagram::unbound()?;
+        own_rope.set_nonblocking(true)?;
+        own_rope.connect(&path)?;
         Ok(Self {
             dir: dir.to_path_buf(),
             slot,
             page,
             bell,
+            own_rope,
             pid_namespace,
             locked: file,
             owner,
@@ -176,6 +183,12 @@ impl Place {
                 .ok()
                 .and_then(rustix::process::Pid::from_raw)
                 .is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(Errno::SRCH))
+    }
+
+    /// Rings our own bell, for a thread of ours that sleeps.
+    pub(super) fn ring_own(&self) {
+        // Without an owner of the bell nobody sleeps on it.
+        let _ = ring_bell(&self.own_rope);
     }
 
     /// A socket that rings the bell of `slot`.

@@ -89,7 +89,8 @@ impl Consumer {
     fn release(&mut self) {
         let mut at = self.released;
         while at != self.position {
-            self.storage.header(at).store(0, Ordering::Relaxed);
+            // Release: whoever watches and finds the zero also finds that the position has moved on.
+            self.storage.header(at).store(0, Ordering::Release);
             at = at.wrapping_add(LINE);
         }
         self.released = self.position;
@@ -113,10 +114,21 @@ pub struct Watch {
 impl Watch {
     /// Whether the next record is there (or something broken that a `pop` will report).
     ///
-    /// While another thread pops, the answer may be about a record that it takes; the popping thread finds the next.
+    /// While another thread pops, the answer may be about a record that it takes. A "no" is always true for some
+    /// moment during the call: a record that was there all the while is not overlooked, because a header that was
+    /// zeroed after it had been read shows together with the new position.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        let position = self.position.load(Ordering::Relaxed);
-        self.storage.header(position).load(Ordering::Acquire) != 0
+        let mut position = self.position.load(Ordering::Relaxed);
+        loop {
+            if self.storage.header(position).load(Ordering::Acquire) != 0 {
+                return true;
+            }
+            let now = self.position.load(Ordering::Relaxed);
+            if now == position {
+                return false;
+            }
+            position = now;
+        }
     }
 }
