@@ -34,7 +34,13 @@ pub(super) struct Requester {
     pub(super) ack_deadline: Option<Instant>,
     /// The peer asked us to wait until then.
     pub(super) rnr_until: Option<Instant>,
+    /// How many packets may be outstanding, as far as losses taught us; the link has a bound of its own.
+    pub(super) room: u64,
 }
+
+/// What is left of the room after a timeout, too. Everything that is sent again costs a peer that has not kept up more of
+/// the time that it lacks: two sides that repeat megabytes at each other never catch up.
+const LEAST_ROOM: u64 = 16;
 
 /// Added to the first number so that looking back never goes below zero.
 pub(super) const PSN_BASE: u64 = 1 << 24;
@@ -49,6 +55,7 @@ impl Requester {
             una: first,
             next: first,
             sent: first,
+            room: super::MAX_WINDOW,
             ..Self::default()
         };
         r.reload(attr);
@@ -78,6 +85,16 @@ impl Requester {
 
     pub(super) fn is_drained(&self, sq: &SendQueue) -> bool {
         sq.tail == sq.started
+    }
+
+    /// So many packets have arrived: as many more may follow.
+    pub(super) fn widen(&mut self, arrived: u64) {
+        self.room = (self.room + arrived).min(super::MAX_WINDOW);
+    }
+
+    /// Something was lost: half of the room is left, and at most `most`.
+    pub(super) fn narrow(&mut self, most: u64) {
+        self.room = (self.room / 2).min(most).max(LEAST_ROOM);
     }
 
     /// Nothing more will be sent or awaited.
@@ -140,17 +157,17 @@ impl Qp {
                 continue;
             }
             let in_flight = next - self.requester.una;
-            if in_flight >= self.window {
+            let window = self.window.min(self.requester.room);
+            if in_flight >= window {
                 return None;
             }
             let built = if wqe.wants_response() {
                 self.build_fetch(at, &wqe, in_flight, host, buf)?
             } else {
                 let done = next - wqe.first + 1;
-                let every = ACK_EVERY.min(self.window.div_ceil(2));
-                let ack_req = next + 1 == wqe.end()
-                    || done.is_multiple_of(every)
-                    || in_flight + 1 >= self.window;
+                let every = ACK_EVERY.min(window.div_ceil(2));
+                let ack_req =
+                    next + 1 == wqe.end() || done.is_multiple_of(every) || in_flight + 1 >= window;
                 self.build_data(at, &wqe, next, ack_req, host, buf)
                     .map(|len| (len, 1))
             };
@@ -264,9 +281,10 @@ impl Qp {
                     wqe.requested
                 } else {
                     // A READ longer than the window is asked for in parts, one at a time.
-                    let n = (wqe.end() - next).min(self.window);
+                    let window = self.window.min(self.requester.room);
+                    let n = (wqe.end() - next).min(window);
                     let waits = next > wqe.first && in_flight > 0;
-                    if waits || in_flight > 0 && in_flight + n > self.window {
+                    if waits || in_flight > 0 && in_flight + n > window {
                         return None;
                     }
                     next + n

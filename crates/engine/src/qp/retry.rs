@@ -129,6 +129,7 @@ impl Qp {
     /// Moves the oldest outstanding packet forward and completes what that finishes.
     fn progress(&mut self, now: Instant, una: u64, host: &mut dyn Host) {
         let r = &mut self.requester;
+        r.widen(una - r.una);
         r.una = una;
         r.next = r.next.max(una);
         r.reload(&self.attr);
@@ -216,6 +217,7 @@ impl Qp {
         self.requester.retries_left -= 1;
         self.counters.retries += 1;
         self.requester.retrying = Some(self.requester.una);
+        self.requester.narrow(self.window / 2);
         self.go_back();
         self.requester.ack_deadline = ack_deadline(now, &self.attr);
     }
@@ -242,6 +244,7 @@ impl Qp {
             self.requester.ack_deadline = None;
             if self.requester.una < self.requester.sent {
                 self.counters.timeouts += 1;
+                self.requester.narrow(0);
                 self.requester.retrying = None;
                 self.retry(now, host);
             }

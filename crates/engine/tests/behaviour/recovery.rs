@@ -608,3 +608,31 @@ fn an_acknowledgement_that_comes_in_mid_retry_covers_what_was_sent_before_it() {
     p.inject(Way::ToA, &ack(psn(3), Syndrome::ACK)).unwrap();
     assert_eq!(p.a.world.sends().len(), 4);
 }
+
+#[test]
+fn a_timeout_repeats_sixteen_packets_and_answers_make_room_for_more() {
+    let (mut p, from, to, data) = write_pair(256 * 100);
+    p.sieve(|_, _| false);
+    p.a.send(
+        1,
+        SendOp::Write {
+            remote_addr: to.addr,
+            rkey: to.key,
+        },
+        &[from.sge(0, 256 * 100)],
+    );
+    p.pump();
+    assert_eq!(p.ops(Way::ToB).len(), 100);
+    while p.a.qp.counters().timeouts == 0 {
+        assert!(p.step());
+    }
+    p.pump();
+    assert_eq!(p.ops(Way::ToB).len(), 116);
+    p.no_sieve();
+    p.drive();
+    assert_eq!(p.b.world.bytes(to), data);
+    assert_eq!(p.a.world.send_statuses(), [(1, WcStatus::Success)]);
+    assert_eq!(p.a.qp.counters().timeouts, 2);
+    // The sixteen once more, whose acknowledgement lets the other 84 follow.
+    assert!(p.ops(Way::ToB).len() < 116 + 16 + 100);
+}
