@@ -549,20 +549,41 @@ pub unsafe extern "C" fn ibv_query_qp_data_in_order(
     0
 }
 
-/// `ibv_set_ece(3)`: vendors' options for each other, of which this device has none.
+/// `ibv_set_ece(3)`: vendors' options for each other, of which this device has none. No options are taken, any
+/// others are EOPNOTSUPP.
 ///
 /// # Safety
-/// None of the arguments is looked at.
-pub unsafe extern "C" fn ibv_set_ece(_qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int {
-    errno::status("ibv_set_ece", Err(Error::Unsupported("ECE")))
+/// `qp` is NULL or from this library, `ece` NULL or valid.
+pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    let set = || -> Result<(), Error> {
+        // SAFETY: as our caller promises.
+        let qp = unsafe { find::<Qp>(qp.cast()) }?;
+        not_null(ece, "options")?;
+        qp.nic.usable()?;
+        // SAFETY: not NULL, and valid then.
+        match unsafe { (*ece).vendor_id } {
+            0 => Ok(()),
+            _ => Err(Error::Unsupported("ECE of another vendor")),
+        }
+    };
+    errno::status("ibv_set_ece", set())
 }
 
-/// `ibv_query_ece(3)`.
+/// `ibv_query_ece(3)`: none, which a vendor id of zero says.
 ///
 /// # Safety
-/// None of the arguments is looked at.
-pub unsafe extern "C" fn ibv_query_ece(_qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int {
-    errno::status("ibv_query_ece", Err(Error::Unsupported("ECE")))
+/// `qp` is NULL or from this library, `ece` NULL or valid.
+pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    let query = || -> Result<(), Error> {
+        // SAFETY: as our caller promises.
+        let qp = unsafe { find::<Qp>(qp.cast()) }?;
+        not_null(ece, "place for the options")?;
+        qp.nic.usable()?;
+        // SAFETY: not NULL, and valid for a write then.
+        unsafe { ece.write(ibv_ece::zeroed()) };
+        Ok(())
+    };
+    errno::status("ibv_query_ece", query())
 }
 
 /// The queue pair and the group that both of the following calls name.

@@ -294,8 +294,10 @@ const ROWS: &[Row] = rows! {
     ibv_destroy_qp, "an altered handle", ENOENT => |s| s.altered(&raw mut (*s.qp).handle, || ibv_destroy_qp(s.qp));
     ibv_destroy_qp, "a member of a group", EBUSY => |s| ibv_destroy_qp(s.member);
     ibv_qp_to_qp_ex, "a plain queue pair", EINVAL => |s| ibv_qp_to_qp_ex(s.qp);
-    ibv_set_ece, "never", EOPNOTSUPP => |s| ibv_set_ece(s.qp, &mut ibv_ece::zeroed());
-    ibv_query_ece, "never", EOPNOTSUPP => |s| ibv_query_ece(s.qp, &mut ibv_ece::zeroed());
+    ibv_set_ece, "options of a vendor", EOPNOTSUPP => |s| { let mut ece = ibv_ece::zeroed(); ece.vendor_id = 0x2c9; ibv_set_ece(s.qp, &mut ece) };
+    ibv_set_ece, "no options", EINVAL => |s| ibv_set_ece(s.qp, null_mut());
+    ibv_query_ece, "nowhere to write", EINVAL => |s| ibv_query_ece(s.qp, null_mut());
+    ibv_query_ece, "NULL", EINVAL => |s| { let _ = s; ibv_query_ece(null_mut(), &mut ibv_ece::zeroed()) };
     ibv_attach_mcast, "no GID", EINVAL => |s| ibv_attach_mcast(s.ud, null(), 0);
     ibv_attach_mcast, "no group", EINVAL => |s| ibv_attach_mcast(s.ud, &s.a.gid, 0);
     ibv_attach_mcast, "RC", EINVAL => |s| ibv_attach_mcast(s.qp, &s.group, 0);

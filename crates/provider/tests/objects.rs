@@ -256,3 +256,17 @@ fn extended_creation_refuses_what_the_device_has_not() {
         assert_eq!(ibv_destroy_srq(srq), 0);
     }
 }
+
+#[test]
+fn a_queue_pair_has_no_vendor_options_and_takes_none() {
+    let w = World::new();
+    unsafe {
+        let qp = w.qp(IBV_QPT_UD);
+        let mut ece = ibv_ece::zeroed();
+        ece.vendor_id = 7;
+        assert_eq!(ibv_query_ece(qp, &mut ece), 0);
+        assert_eq!((ece.vendor_id, ece.options), (0, 0));
+        assert_eq!(ibv_set_ece(qp, &mut ece), 0);
+        assert_eq!(ibv_destroy_qp(qp), 0);
+    }
+}
