@@ -39,7 +39,7 @@ usage: cargo xtask COMMAND
   clients [WORD..]           unmodified verbs programs against the release build; only rows that contain each WORD
           [--links A,B]        on these links only: shm, udp
           [--list]             print the rows, run nothing
-  interop [WORD..]           against the kernel's software RoCE in a virtual machine (root, Debian 12; half an hour)
+  interop [WORD..]           against the kernel's software RoCE in a virtual machine (root, Debian 12; 15 minutes)
           [--suite]            only the Rust API's tests on it
           [--list]             print the rows, run nothing
   ctests [WORD..]            the C programs of tests/c, through `adverb run`
