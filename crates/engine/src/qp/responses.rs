@@ -7,6 +7,7 @@
 use adverb_wire::{Aeth, Bth, NakCode, Opcode, Operation, Packet, Syndrome, pad_of};
 
 use super::requester::to_psn;
+use super::state::QpState;
 use super::{Dest, Qp, Role, Transmit};
 use crate::event::QpEvent;
 use crate::ids::PdId;
@@ -247,7 +248,11 @@ impl Qp {
                     self.responder
                         .answers
                         .refuse(Syndrome::Nak(NakCode::RemoteAccess), slot.cursor);
-                    host.event(QpEvent::AccessError);
+                    // One that has died of a later request already has told so; its answers to earlier
+                    // ones still go out.
+                    if self.state != QpState::Err {
+                        host.event(QpEvent::AccessError);
+                    }
                     self.die(now, host);
                     return None;
                 }

@@ -199,13 +199,7 @@ fn each_datagram_has_its_own_address() {
                 .poll_transmit(Instant::ZERO, &mut p.a.world, &mut buf)
                 .unwrap();
         assert!(matches!(t.dest, Dest::Datagram(to) if to.remote_qpn == qpn));
-        assert_eq!(
-            Packet::parse(&buf[..t.len])
-                .unwrap()
-                .bth
-                .dest_qp,
-            qpn
-        );
+        assert_eq!(Packet::parse(&buf[..t.len]).unwrap().bth.dest_qp, qpn);
     }
 }
 

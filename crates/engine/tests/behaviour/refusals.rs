@@ -268,6 +268,39 @@ fn misaligned_atomic() {
     assert_eq!(p.b.world.atomics_executed, 0);
 }
 
+/// A random world found it: the answers to earlier requests still go out, and one of them finds that
+/// its region has gone meanwhile. The queue pair has told already that it dies.
+#[test]
+fn a_queue_pair_dies_of_one_refusal_even_if_an_earlier_answer_fails_after_it() {
+    let mut p = Pair::rc();
+    let there = p.b.world.register(pattern(64, 1));
+    for (n, key) in [(0, there.key.0), (1, there.key.0 ^ 0x5500)] {
+        let reth = Some(Reth {
+            va: there.addr,
+            rkey: key,
+            len: 8,
+        });
+        let result = p.inject(
+            Way::ToB,
+            &Packet {
+                reth,
+                ..request(Operation::ReadRequest, n)
+            },
+        );
+        assert_eq!(result.is_ok(), n == 0);
+    }
+    p.b.world.keys.remove(there.key);
+    let mut buf = [0; 4096];
+    while p
+        .b
+        .qp
+        .poll_transmit(Instant::ZERO, &mut p.b.world, &mut buf)
+        .is_some()
+    {}
+    assert_eq!(p.b.world.events(), [QpEvent::AccessError]);
+    assert_eq!(p.b.qp.state(), QpState::Err);
+}
+
 #[test]
 fn opcodes_out_of_order() {
     use Operation::*;
