@@ -15,8 +15,8 @@ use crate::{apt, ctests, dist, fuzz, kill, memcheck, mutants, pyverbs, quiet, so
 const BUILD_BOUND: Duration = Duration::from_secs(15 * 60);
 const TEST_BOUND: Duration = Duration::from_secs(20 * 60);
 
-/// How long the simulation runs; `sim --seconds` does more.
-const SIM_SECONDS: u32 = 180;
+/// How long the simulation runs, some 50 million messages; `sim --seconds` does more.
+const SIM_SECONDS: u32 = 60;
 
 /// How many pairs are killed, and how often each sleeping client runs; `kill --count` and `soak --runs` do more.
 const KILLS: u32 = 20;
@@ -97,7 +97,7 @@ fn cargo(args: &[&str], environment: &[(&str, &str)], bound: Duration) -> Result
     step::run(&mut command, bound)
 }
 
-/// Three minutes of worlds nobody has lived in before; the seed of one that goes wrong is printed.
+/// A minute of worlds nobody has lived in before; the seed of one that goes wrong is printed.
 fn simulation() -> Result<bool> {
     let seconds = SIM_SECONDS.to_string();
     let args = [
