@@ -490,6 +490,7 @@ impl Qp {
     fn end(&self) {
         let cell = &self.cell;
         let nic = cell.context.nic();
+        cell.finish_answers();
         {
             let mut state = cell.state.acquire();
             state.destroyed = true;
@@ -509,6 +510,10 @@ impl Qp {
         // over before anybody else looks.
         if nic.udp_open.load(Ordering::Acquire) {
             nic.drive(now);
+            let until = now.plus_nanos(LAST_WORDS_NS);
+            while nic.hands_over() && clock::now() < until {
+                nic.nap_and_drive();
+            }
         }
         let users = [&cell.send_cq, &cell.recv_cq]
             .into_iter()
@@ -581,6 +586,26 @@ impl QpCell {
         }
     }
 
+    /// A link that is full holds back what the queue pair has to say, and that may be the
+    /// acknowledgement its peer waits for. A card would send it long after the program has gone;
+    /// here it is now or never.
+    fn finish_answers(self: &Arc<Self>) {
+        let nic = self.context.nic();
+        let until = clock::now().plus_nanos(LAST_WORDS_NS);
+        loop {
+            let now = clock::now();
+            {
+                let mut state = self.state.acquire();
+                if state.stuck.is_none() || now > until {
+                    return;
+                }
+                nic.pump_locked(self, &mut state, now);
+            }
+            nic.flush(now);
+            nic.nap_and_drive();
+        }
+    }
+
     fn forget_completions(&self) {
         for cq in [&self.send_cq, &self.recv_cq].into_iter().flatten() {
             cq.forget_qp(QpNum(self.number));
@@ -634,6 +659,9 @@ impl QpCell {
 }
 
 const FORGIVING_TIMEOUT_NS: u64 = 500_000_000;
+
+/// How long the end of a queue pair waits for room on its link.
+const LAST_WORDS_NS: u64 = 50_000_000;
 
 impl State {
     /// The slot of the process this queue pair is connected to, if that is on this host.

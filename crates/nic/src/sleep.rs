@@ -124,6 +124,13 @@ impl Nic {
         Ok(self.drive(clock::now()))
     }
 
+    /// Gives another process a moment, and then makes a pass.
+    pub(crate) fn nap_and_drive(&self) {
+        // A signal only makes the moment shorter.
+        let _ = nap();
+        self.drive(clock::now());
+    }
+
     /// An application thread is awake while the process says that it sleeps: then only the NIC
     /// thread sleeps, and peers would ring for it, at some ten microseconds a time and on the
     /// core of the very thread that is polling. So the flag goes down. What the NIC thread was
