@@ -586,9 +586,9 @@ impl QpCell {
         }
     }
 
-    /// A link that is full holds back what the queue pair has to say, and that may be the
-    /// acknowledgement its peer waits for. A card would send it long after the program has gone;
-    /// here it is now or never.
+    /// What the queue pair still has to say may be the acknowledgement its peer waits for: another
+    /// thread has delivered the message and not come to the answer yet, or a full link holds it
+    /// back. A card would send it long after the program has gone; here it is now or never.
     fn finish_answers(self: &Arc<Self>) {
         let nic = self.context.nic();
         let until = clock::now().plus_nanos(LAST_WORDS_NS);
@@ -596,10 +596,10 @@ impl QpCell {
             let now = clock::now();
             {
                 let mut state = self.state.acquire();
-                if state.stuck.is_none() || now > until {
-                    return;
-                }
                 nic.pump_locked(self, &mut state, now);
+                if state.stuck.is_none() || now > until {
+                    break;
+                }
             }
             nic.flush(now);
             nic.nap_and_drive();
