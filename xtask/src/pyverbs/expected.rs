@@ -15,6 +15,9 @@ const HEADER: &str = "\
 # class of its reason. Any other outcome fails `cargo xtask pyverbs`, which also writes this file: `--bless`.
 ";
 
+/// The class of the tests that only a system with huge pages runs.
+pub(super) const NEEDS_HUGE_PAGES: &str = "needs huge pages";
+
 /// Why a test may be skipped: whose tests, a part of the reason it gives, and the class in which we file it. A reason
 /// that is not here is a failure.
 const CLASSES: &[(&str, &str, &str)] = &[
@@ -38,8 +41,8 @@ const CLASSES: &[(&str, &str, &str)] = &[
         "All gid indices populated",
         "GID table without holes",
     ),
-    ("", "huge pages", "needs huge pages"),
-    ("test_odp", "Huge", "needs huge pages"),
+    ("", "huge pages", NEEDS_HUGE_PAGES),
+    ("test_odp", "Huge", NEEDS_HUGE_PAGES),
     ("test_mlx5", "net interface", "mlx5 only"),
     ("test_rdmacm", "net interface", "connection manager"),
 ];
