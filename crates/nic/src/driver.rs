@@ -53,7 +53,7 @@ impl Nic {
     /// A pass. True when there was anything to do.
     pub(crate) fn drive(&self, now: Instant) -> bool {
         self.shm.page().note_drive(now.as_nanos());
-        SCRATCH.with_borrow_mut(|scratch| {
+        with_scratch(|scratch| {
             let Scratch { dirty, due, packet } = scratch;
             let mut worked = false;
             let mut renewed = false;
@@ -113,7 +113,7 @@ impl Nic {
 
     /// As [`Nic::pump`], without the flush.
     pub(crate) fn pump_locked(&self, cell: &Arc<QpCell>, state: &mut State, now: Instant) {
-        SCRATCH.with_borrow_mut(|s| self.pump_into(cell, state, now, &mut s.packet));
+        with_scratch(|s| self.pump_into(cell, state, now, &mut s.packet));
     }
 
     fn pump_into(&self, cell: &Arc<QpCell>, state: &mut State, now: Instant, buf: &mut Vec<u8>) {
@@ -305,6 +305,21 @@ impl Nic {
             self.each_udp(|link| waits |= link.has_inbound());
         }
         waits
+    }
+}
+
+/// Lends this thread's scratch. A thread that ends can drop queue pairs after its scratch has gone;
+/// those passes get one of their own.
+fn with_scratch<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
+    let mut work = Some(work);
+    let done = SCRATCH.try_with(|scratch| {
+        let work = work.take()?;
+        Some(work(&mut scratch.borrow_mut()))
+    });
+    match (done, work) {
+        (Ok(Some(result)), _) => result,
+        (_, Some(work)) => work(&mut Scratch::default()),
+        (_, None) => unreachable!("the work is taken only to be done"),
     }
 }
 

@@ -252,3 +252,23 @@ fn a_thread_asleep_on_the_channel_is_woken_by_what_arrives() {
     }
     drop(b.qp);
 }
+
+/// Found by the fuzzer: what a pass needs of its thread may have gone before the queue pair.
+#[test]
+fn a_thread_that_ends_may_take_its_queue_pairs_along() {
+    thread_local! {
+        static KEPT: std::cell::RefCell<Option<(Arc<Context>, Side, Side)>> =
+            const { std::cell::RefCell::new(None) };
+    }
+    std::thread::spawn(|| {
+        // Registered first, and so dropped last, after everything that the passes below made.
+        KEPT.with_borrow_mut(|kept| *kept = None);
+        let (context, a, b) = pair();
+        b.recv(1, b.sge(0, 64));
+        a.send(2, SendOp::Send, a.sge(0, 8));
+        assert_eq!(b.completion().wr_id, 1);
+        KEPT.with_borrow_mut(|kept| *kept = Some((context, a, b)));
+    })
+    .join()
+    .unwrap();
+}
