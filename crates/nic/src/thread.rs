@@ -71,11 +71,6 @@ fn run(nic: &Nic) {
         // Whoever finds work here keeps watching: then the application waits in a way that does
         // not drive, for instance by looking at its memory.
         found_work = nic.sleep_if_idle(|| wait(nic)).unwrap_or(false);
-        let after = nic.last_user_drive.load(Ordering::Relaxed);
-        if !found_work && after == before {
-            // Woken for nothing (a kick): look at the world again before sleeping.
-            continue;
-        }
     }
 }
 
