@@ -330,9 +330,12 @@ mod tests {
     #[test]
     fn a_listening_socket_is_seen_without_connecting() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
-        let port = listener.local_addr().expect("it is bound").port();
-        assert!(is_listening(port));
-        drop(listener);
+        let address = listener.local_addr().expect("it is bound");
+        assert!(is_listening(address.port()));
+
+        // Not "closed and gone": a process that another test is starting holds our files until it executes.
+        let connection = std::net::TcpStream::connect(address).expect("it listens");
+        let port = connection.local_addr().expect("it is connected").port();
         assert!(!is_listening(port));
     }
 }
