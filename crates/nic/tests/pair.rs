@@ -1,5 +1,7 @@
 //! Two queue pairs of this process, over whatever link the environment allows.
 
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Clock};
 
@@ -8,6 +10,7 @@ use adverb_nic::{
     QpSpec, QpState, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge, Transport, WcOpcode,
     WcStatus, devices,
 };
+use adverb_wire::{Bth, Opcode, Operation, Packet, Psn, icrc};
 
 struct Side {
     qp: Arc<Qp>,
@@ -271,4 +274,62 @@ fn a_thread_that_ends_may_take_its_queue_pairs_along() {
     })
     .join()
     .unwrap();
+}
+
+/// A message of one packet to `to`, valid in everything, from whoever has the address `from`.
+fn send_as(from: Ipv4Addr, to: &Qp, port: u16, payload: &[u8]) {
+    let socket = UdpSocket::bind((from, 0)).unwrap();
+    let opcode = Opcode::Roce(Transport::Rc, Operation::SendOnly);
+    let packet = Packet {
+        payload,
+        ..Packet::new(Bth::new(opcode, to.number(), Psn::new(100)))
+    };
+    let mut datagram = [0; 128];
+    let len = packet.emit(&mut datagram);
+    let addresses = (IpAddr::V4(from), IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let source_port = socket.local_addr().unwrap().port();
+    let mut addressing = icrc::Addressing::new(addresses.0, addresses.1, source_port).unwrap();
+    addressing.dst_port = port;
+    let sum = icrc::compute(&addressing, &datagram[..len]);
+    datagram[len..len + sum.len()].copy_from_slice(&sum);
+    let len = len + sum.len();
+    assert_eq!(
+        socket
+            .send_to(&datagram[..len], (addresses.1, port))
+            .unwrap(),
+        len
+    );
+}
+
+/// Trap 49. In a process of its own, because links and port are chosen once for each.
+#[test]
+fn a_packet_counts_only_if_it_comes_from_the_address_of_the_peer() {
+    const PORT: u16 = 19_049;
+    if std::env::var_os("ADVERB_UDP_PORT").is_none_or(|port| port != "19049") {
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "a_packet_counts_only_if_it_comes_from_the_address_of_the_peer",
+            ])
+            .env("ADVERB_LINKS", "udp")
+            .env("ADVERB_UDP_PORT", PORT.to_string())
+            .status()
+            .unwrap();
+        return assert!(status.success());
+    }
+    let (_context, mut a, b) = pair();
+    b.recv(1, b.sge(0, 64));
+    send_as(Ipv4Addr::new(127, 0, 0, 3), &b.qp, PORT, b"stranger");
+    // The socket is a queue: when the second one is there, the first has been looked at.
+    let (_other, _, c) = pair();
+    c.recv(2, c.sge(0, 64));
+    send_as(Ipv4Addr::LOCALHOST, &c.qp, PORT, b"the peer");
+    assert_eq!(c.completion().wr_id, 2);
+    assert_eq!(&c.memory[..8], b"the peer");
+
+    assert_eq!(&b.memory[..8], [0; 8]);
+    a.memory[..8].copy_from_slice(b"expected");
+    a.send(3, SendOp::Send, a.sge(0, 8));
+    assert_eq!(b.completion().wr_id, 1);
+    assert_eq!(&b.memory[..8], b"expected");
 }
