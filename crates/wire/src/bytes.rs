@@ -77,4 +77,10 @@ impl<'a> Writer<'a> {
         let [_, a, b, c] = number.to_be_bytes();
         self.put([first, a, b, c]);
     }
+
+    #[inline]
+    pub(crate) fn put_u24_then(&mut self, number: u32, last: u8) {
+        let [_, a, b, c] = number.to_be_bytes();
+        self.put([a, b, c, last]);
+    }
 }

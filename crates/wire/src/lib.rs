@@ -1,4 +1,5 @@
-//! RoCEv2 as bytes: headers, opcodes, packet sequence numbers, the invariant CRC, GIDs.
+//! RoCEv2 as bytes: headers, opcodes, packet sequence numbers, the invariant CRC, GIDs, and the
+//! messages of the connection manager.
 //!
 //! This crate knows how a packet looks and nothing about what it does to a queue pair. It
 //! allocates nothing and touches no socket; a packet is a [`Packet`], the same type for what was
@@ -32,6 +33,7 @@
 //! | [`icrc`] | what is masked and summed |
 //! | [`grh`] | the 40 bytes in front of a datagram's payload in a receive buffer |
 //! | `gid`, [`mtu`], `timer`, `number` | addresses, path MTU, timer codes, well-known numbers |
+//! | [`cm`] | messages of the connection manager |
 //! | `show` | packets as text for humans |
 
 #![forbid(unsafe_code)]
@@ -39,6 +41,7 @@
 mod aeth;
 mod bth;
 mod bytes;
+pub mod cm;
 mod ext;
 mod gid;
 pub mod grh;
