@@ -11,6 +11,7 @@
 //! coalesce. A caller whose link is full just stops polling and resumes later; nothing is lost.
 #![forbid(unsafe_code)]
 
+pub mod cm;
 pub mod completion;
 pub mod cq;
 pub mod error;
