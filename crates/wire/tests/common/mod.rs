@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use adverb_wire::icrc::Addressing;
 
 /// A RoCEv2 packet as it was on the cable, from the IP header to the ICRC.
+#[allow(dead_code, reason = "not every file of tests looks at all of it")]
 pub(crate) struct OnCable {
     /// With identification 0, as a receiver with a socket has to assume.
     pub(crate) addressing: Addressing,
