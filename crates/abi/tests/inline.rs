@@ -201,6 +201,7 @@ fn verbs() -> Verbs {
         qp_to_qp_ex: None,
         reg_mr_iova: None,
         reg_mr_iova2: None,
+        read_sysfs_file: None,
         get_device_index: None,
         query_ece: None,
         set_ece: None,

@@ -45,16 +45,19 @@ fn child_reports_what_loading_gives() {
     }
 }
 
-/// What loading a shared library of the given C source gives; `None` without a C compiler.
-fn load_compiled(source: &str) -> Option<String> {
+/// What loading a shared library of the given C source and version nodes gives; `None` without a C compiler.
+fn load_compiled(source: &str, nodes: &str) -> Option<String> {
     let dir = tempfile::tempdir().expect("the temporary directory is writable");
     let (c, so) = (dir.path().join("library.c"), dir.path().join("library.so"));
+    let script = dir.path().join("nodes.map");
     std::fs::write(&c, source).expect("the directory is ours");
-    let built = Command::new("cc")
-        .args(["-shared", "-fPIC", "-o"])
-        .arg(&so)
-        .arg(&c)
-        .status();
+    std::fs::write(&script, nodes).expect("the directory is ours");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o"]).arg(&so).arg(&c);
+    if !nodes.is_empty() {
+        compiler.arg(format!("-Wl,--version-script={}", script.display()));
+    }
+    let built = compiler.status();
     if !built.is_ok_and(|status| status.success()) {
         eprintln!("skipped: no C compiler");
         return None;
@@ -78,14 +81,19 @@ fn a_named_file_that_is_missing_is_an_error() {
 
 #[test]
 fn a_library_with_our_marker_is_not_hardware() {
-    if let Some(outcome) = load_compiled("int adverb_dropin_marker = 1;\n") {
-        assert_eq!(outcome, "none");
+    let marker = "int adverb_dropin_marker = 1;\n";
+    let beside = format!("{marker}int something = 1;\n");
+    // As in our library, where the marker alone has no version.
+    for (source, nodes) in [(marker, ""), (&beside, "IBVERBS_1.0 { something; };\n")] {
+        if let Some(outcome) = load_compiled(source, nodes) {
+            assert_eq!(outcome, "none", "{nodes}");
+        }
     }
 }
 
 #[test]
 fn a_library_that_is_not_libibverbs_is_refused_by_its_first_missing_symbol() {
-    if let Some(outcome) = load_compiled("int something = 1;\n") {
+    if let Some(outcome) = load_compiled("int something = 1;\n", "") {
         assert!(outcome.starts_with("missing: "), "{outcome}");
         assert!(
             outcome.contains("ibv_get_device_list (version IBVERBS_1.1)"),

@@ -1,6 +1,6 @@
 //! Devices: the software NIC's and the system's, in one list.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
@@ -178,6 +178,31 @@ impl Device {
     pub fn transport_type(&self) -> i32 {
         // SAFETY: the device is alive while the list is.
         unsafe { (*self.raw.as_ptr()).transport_type }
+    }
+
+    /// The name of its character device, such as `uverbs0`.
+    #[doc(alias = "dev_name")]
+    pub fn uverbs_name(&self) -> String {
+        // SAFETY: the device is alive while the list is, and its texts end with a zero.
+        let name = unsafe { CStr::from_ptr((*self.raw.as_ptr()).dev_name.as_ptr()) };
+        name.to_string_lossy().into_owned()
+    }
+
+    /// What its file in sysfs says, such as `board_id` or `node_desc`, without the end of the line. A software device
+    /// answers too, although it has no directory there.
+    #[doc(alias = "ibv_read_sysfs_file")]
+    pub fn sysfs_attribute(&self, file: &str) -> Option<String> {
+        let read = self.list.verbs.read_sysfs_file?;
+        let file = CString::new(file).ok()?;
+        let mut text = vec![0_u8; 4096];
+        // SAFETY: the device is alive while the list is, its path and `file` end with a zero, and the buffer has the
+        // size that is told.
+        let length = unsafe {
+            let dir = (*self.raw.as_ptr()).ibdev_path.as_ptr();
+            read(dir, file.as_ptr(), text.as_mut_ptr().cast(), text.len())
+        };
+        text.truncate(usize::try_from(length).ok()?);
+        Some(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Opens it (ibv_open_device(3)).

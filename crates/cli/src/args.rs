@@ -30,6 +30,9 @@ pub(crate) enum Command {
     /// One of the two processes of a measurement; started by `compare` and `bench`
     #[command(hide = true)]
     Peer,
+    /// What `run --sysfs` shows, as JSON
+    #[command(name = crate::sysfs::COMMAND, hide = true)]
+    Sysfs,
 }
 
 #[derive(Debug, Args)]
@@ -40,6 +43,9 @@ pub(crate) struct RunArgs {
     /// Ways that packets may take: a subset of loopback,shm,udp (default: all of them)
     #[arg(long, value_name = "L", value_delimiter = ',')]
     pub(crate) links: Vec<Link>,
+    /// Show the devices in /sys/class/infiniband too, to programs that look there (needs root or user namespaces)
+    #[arg(long)]
+    pub(crate) sysfs: bool,
     /// The program and its arguments; its exit status and signals become those of this command
     #[arg(
         value_name = "CMD",

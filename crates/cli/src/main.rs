@@ -2,7 +2,7 @@
 //!
 //! `args.rs` is what was typed, `plan.rs` what it means, `cmd/` one file per command. `traffic/`
 //! are the two processes of a measurement, `measure/` clocks, counters and the machine's own
-//! limits, `report/` turns results into text and JSON.
+//! limits, `report/` turns results into text and JSON, `sysfs/` is what `run --sysfs` shows.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -10,6 +10,7 @@ mod cmd;
 mod measure;
 mod plan;
 mod report;
+mod sysfs;
 mod traffic;
 
 use std::io;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Libdir => cmd::libdir::execute(),
         Command::Devices(args) => cmd::devices::execute(&args),
         Command::Peer => cmd::peer(),
+        Command::Sysfs => cmd::sysfs::execute(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,6 +16,8 @@ pub(crate) struct RunPlan {
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) environment: Vec<(&'static str, OsString)>,
+    /// Whether the program sees the devices in sysfs.
+    pub(crate) sysfs: bool,
 }
 
 /// When requests are sent.
@@ -73,6 +75,7 @@ pub(crate) fn run(args: RunArgs) -> Result<RunPlan> {
         program: words.next().context("no command was given")?,
         arguments: words.collect(),
         environment,
+        sysfs: args.sysfs,
     })
 }
 

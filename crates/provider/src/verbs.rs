@@ -54,6 +54,7 @@ pub fn verbs() -> &'static Verbs {
         qp_to_qp_ex: Some(ibv_qp_to_qp_ex),
         reg_mr_iova: Some(ibv_reg_mr_iova),
         reg_mr_iova2: Some(ibv_reg_mr_iova2),
+        read_sysfs_file: Some(ibv_read_sysfs_file),
         get_device_index: Some(ibv_get_device_index),
         query_ece: Some(ibv_query_ece),
         set_ece: Some(ibv_set_ece),

@@ -83,7 +83,7 @@ impl Library {
     }
 
     fn unless_dropin(self) -> Option<Self> {
-        self.find(DROPIN_MARKER, "").is_null().then_some(self)
+        self.find_default(DROPIN_MARKER).is_null().then_some(self)
     }
 
     /// The symbol's address, or an error that names it.
@@ -109,13 +109,21 @@ impl Library {
     /// The version is pinned because the newest default might one day mean other arguments. The
     /// second look serves libraries that were built without version nodes.
     pub(super) fn find(&self, symbol: &str, version: &str) -> *mut c_void {
-        let (Ok(symbol), Ok(version)) = (CString::new(symbol), CString::new(version)) else {
+        if let (Ok(name), Ok(version)) = (CString::new(symbol), CString::new(version)) {
+            let pinned = self.find_version(&name, &version);
+            if !pinned.is_null() {
+                return pinned;
+            }
+        }
+        self.find_default(symbol)
+    }
+
+    /// The symbol's address at whichever version, else NULL. Not by an empty version: glibc's dlvsym follows a null pointer
+    /// when it meets a symbol of that name that has no version.
+    fn find_default(&self, symbol: &str) -> *mut c_void {
+        let Ok(symbol) = CString::new(symbol) else {
             return std::ptr::null_mut();
         };
-        let pinned = self.find_version(&symbol, &version);
-        if !pinned.is_null() {
-            return pinned;
-        }
         // SAFETY: the handle is live and the name a C string.
         unsafe { libc::dlsym(self.handle, symbol.as_ptr()) }
     }

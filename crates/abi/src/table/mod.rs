@@ -163,6 +163,8 @@ verbs_table! {
         "ibv_fork_init" @ "IBVERBS_1.1" fork_init() -> c_int;
     }
     optional {
+        /// Reads `dir/file` without the end of its last line; how many bytes, or -1.
+        "ibv_read_sysfs_file" @ "IBVERBS_1.0" read_sysfs_file(dir: *const c_char, file: *const c_char, buf: *mut c_char, size: usize) -> c_int;
         /// The index of a partition key (big-endian).
         "ibv_get_pkey_index" @ "IBVERBS_1.5" get_pkey_index(context: *mut ibv_context, port_num: u8, pkey: u16) -> c_int;
         /// The extended face of a QP, NULL if it was created without.

@@ -253,6 +253,12 @@ fn devices_say_what_they_are() {
     let attr = ctx.query_device().unwrap();
     assert!(attr.max_qp() > 0 && attr.max_cqe() > 0 && attr.ports() >= 1 && attr.has_atomics());
     assert_eq!(attr.guid(), ctx.device().guid());
+    assert!(devices[0].uverbs_name().starts_with("uverbs"));
+    assert_eq!(
+        devices[0].sysfs_attribute("node_type").as_deref(),
+        Some("1: CA")
+    );
+    assert_eq!(devices[0].sysfs_attribute("no such file"), None);
     let port = ctx.query_port(1).unwrap();
     assert!(port.is_active() && port.is_ethernet() && port.active_mtu() >= Mtu::B256);
     assert!(ctx.query_port(0).is_err() && ctx.query_port(200).is_err());

@@ -5,6 +5,7 @@ pub(crate) mod compare;
 pub(crate) mod devices;
 pub(crate) mod libdir;
 pub(crate) mod run;
+pub(crate) mod sysfs;
 
 use crate::traffic::control::Control;
 use crate::traffic::peer::obey;

@@ -7,6 +7,7 @@ use std::process::{Command, ExitCode};
 use anyhow::Result;
 
 use crate::plan::RunPlan;
+use crate::sysfs;
 
 /// Exit code of failures of `run` itself, before there is a program.
 pub(crate) const OWN_FAILURE: u8 = 125;
@@ -15,6 +16,9 @@ const NOT_FOUND: u8 = 127;
 
 /// Returns only when the program could not be started.
 pub(crate) fn execute(plan: RunPlan) -> Result<ExitCode> {
+    if plan.sysfs {
+        sysfs::show(&plan.environment)?;
+    }
     // `exec` of the standard library restores the default action of SIGPIPE, which a Rust
     // program ignores and which the program would inherit otherwise.
     let error = Command::new(&plan.program)

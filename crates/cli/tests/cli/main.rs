@@ -4,3 +4,4 @@ mod arguments;
 mod common;
 mod measure;
 mod run;
+mod sysfs;
