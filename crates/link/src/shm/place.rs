@@ -168,6 +168,13 @@ impl Place {
         self.living(slot).is_some()
     }
 
+    /// The random number of the living process that holds `slot`, which tells it from earlier holders.
+    #[must_use]
+    pub fn generation_of(&self, slot: u16) -> Option<u64> {
+        let (file, _) = self.living(slot)?;
+        ProcessPage::open(&file).ok().map(|page| page.generation())
+    }
+
     /// The slot file of a living process, and its inode.
     pub(super) fn living(&self, slot: u16) -> Option<(File, u64)> {
         let file = open_file(&slot_path(&self.dir, slot), &mut OpenOptions::new()).ok()?;
