@@ -195,6 +195,13 @@ fn interfaces() -> Result<BTreeMap<String, Interface>, NicError> {
     Ok(found)
 }
 
+/// The interface that has an address, offered or not.
+pub(crate) fn interface_of(address: IpAddr) -> Option<String> {
+    let all = interfaces().ok()?;
+    let found = all.values().find(|i| i.addresses.contains(&address));
+    found.map(|i| i.name.clone())
+}
+
 fn device(index: u32, from: &Interface) -> Device {
     let mac = sysfs(&from.name, "address")
         .and_then(|s| parse_mac(&s))

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use adverb_engine::{Dest, Instant, PacketMeta};
 use adverb_link::{Link, MAX_PACKET, Meta, Route, SendError, qpn};
-use adverb_wire::{Packet, Transport};
+use adverb_wire::{GSI_QPN, Packet, Transport};
 
 use crate::nic::Nic;
 use crate::qp::{QpCell, State, Stuck};
@@ -65,6 +65,10 @@ impl Nic {
                 }
                 if self.timers.due(now) {
                     self.take_timers(now, due, dirty);
+                    taken += 1;
+                }
+                if self.cm.has_work() {
+                    self.work_cm(now);
                     taken += 1;
                 }
                 if self.blocked_count.load(Ordering::Relaxed) > 0 {
@@ -202,6 +206,9 @@ impl Nic {
         if number == multicast::ALL_MEMBERS {
             return self.handle_group(now, meta, &packet, dirty);
         }
+        if number == GSI_QPN {
+            return self.take_mad(meta, &packet);
+        }
         let Some(cell) = self.qps.get(number) else {
             // The port is shared among the processes of a user: what is another's goes there.
             if !self.hand_over(number, meta, bytes, now) {
@@ -243,6 +250,10 @@ impl Nic {
         for number in due.drain(..) {
             if number == timers::HELD_BACK {
                 self.release_held_back(now);
+                continue;
+            }
+            if number == timers::CONNECTIONS {
+                self.cm.note_work();
                 continue;
             }
             let Some(cell) = self.qps.get(number) else {

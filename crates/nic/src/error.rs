@@ -43,7 +43,7 @@ pub enum NicError {
         qpn: u32,
         why: String,
     },
-    /// Somebody else owns the RoCE port.
+    /// Somebody else has the port: that of RoCE, or one of a port space.
     #[error("{0}")]
     PortTaken(String),
     /// An environment variable that cannot be understood.
@@ -52,6 +52,18 @@ pub enum NicError {
         name: &'static str,
         value: String,
         wants: &'static str,
+    },
+    /// A call that does not fit what a connection identifier is doing.
+    #[error("{call} on an identifier that {state}")]
+    State {
+        call: &'static str,
+        state: &'static str,
+    },
+    /// No device of this process stands at an address.
+    #[error("no device has address {address}: {why}")]
+    NoDevice {
+        address: std::net::IpAddr,
+        why: String,
     },
     /// The object belongs to the parent of this forked process.
     #[error("the object was made before fork; a child opens the device anew")]

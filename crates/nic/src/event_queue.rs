@@ -41,20 +41,37 @@ impl<T> EventQueue<T> {
     /// Takes the oldest entry. Never blocks: whoever holds the lock and sees an entry also owns
     /// one of the descriptor's counts.
     pub(crate) fn take(&self) -> Option<T> {
+        self.take_noting(|_| ())
+    }
+
+    /// As `take`. Whoever purges later finds the entry either in the queue or noted.
+    pub(crate) fn take_noting(&self, note: impl FnOnce(&T)) -> Option<T> {
         let mut entries = self.entries.acquire();
         let entry = entries.pop_front()?;
+        note(&entry);
         self.uncount();
         Some(entry)
     }
 
     /// Removes the entries of an object that is going away.
-    pub(crate) fn purge(&self, mut of_it: impl FnMut(&T) -> bool) {
+    pub(crate) fn purge(&self, of_it: impl FnMut(&T) -> bool) {
+        drop(self.extract(of_it));
+    }
+
+    /// Removes entries and gives them to the caller, in their order: what their drop does must not
+    /// happen under the lock.
+    pub(crate) fn extract(&self, mut of_it: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut entries = self.entries.acquire();
-        let before = entries.len();
-        entries.retain(|e| !of_it(e));
-        for _ in entries.len()..before {
-            self.uncount();
+        let mut out = Vec::new();
+        for entry in std::mem::take(&mut *entries) {
+            if of_it(&entry) {
+                out.push(entry);
+                self.uncount();
+            } else {
+                entries.push_back(entry);
+            }
         }
+        out
     }
 
     /// Whether the program asked for EAGAIN instead of waiting; it may change its mind any time.

@@ -33,7 +33,11 @@ const PATIENCE_NS: u64 = 100_000_000;
 impl Nic {
     /// Hands a packet to the process that owns queue pair `number`. False if nobody does.
     pub(crate) fn hand_over(&self, number: u32, meta: &Meta, bytes: &[u8], now: Instant) -> bool {
-        let slot = qpn::slot_of(number);
+        self.hand_over_to(qpn::slot_of(number), meta, bytes, now)
+    }
+
+    /// Hands a packet to the process at `slot`. False if there is none, or if it is ourselves.
+    pub(crate) fn hand_over_to(&self, slot: u16, meta: &Meta, bytes: &[u8], now: Instant) -> bool {
         if slot == 0 || slot == self.qps.slot() {
             return false;
         }

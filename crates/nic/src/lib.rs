@@ -12,6 +12,7 @@
 //! | what is behind a memory key | `backing.rs` |
 //! | what is shared by the contexts of a process | `nic.rs` |
 //! | how does the death of a peer show | `peers.rs` |
+//! | how do queue pairs find each other | `cm/` |
 //! | where is time read | `clock.rs`, nowhere else |
 
 mod ah;
@@ -19,6 +20,7 @@ mod async_events;
 mod backing;
 mod channel;
 mod clock;
+pub mod cm;
 mod config;
 mod context;
 mod cq;

@@ -13,6 +13,7 @@ use adverb_mem::{EventFd, Leadership};
 use rustix::event::epoll;
 
 use crate::backing::Backing;
+use crate::cm::Cm;
 use crate::config::Config;
 use crate::context::Context;
 use crate::cq::CqCell;
@@ -36,6 +37,7 @@ pub(crate) struct Nic {
     pub(crate) qps: QpTable,
     pub(crate) xrc: XrcTable,
     pub(crate) groups: Groups,
+    pub(crate) cm: Cm,
     pub(crate) timers: Timers,
     /// Wakes the NIC thread when an application thread has stood in for it for a while.
     pub(crate) relief: Alarm,
@@ -148,6 +150,7 @@ impl Nic {
             qps: QpTable::new(place.slot(), random::seed()),
             xrc: XrcTable::default(),
             groups: Groups::new(&dir, place.slot()),
+            cm: Cm::new(&dir, place.slot()),
             shm: ShmLink::new(place),
             config,
             keys: RwLock::new(KeyTable::new(KEY_LIMIT, random::seed())),

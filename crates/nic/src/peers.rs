@@ -20,7 +20,7 @@ pub(crate) struct Peers {
 }
 
 impl Nic {
-    /// Watches the process at `slot`, which a queue pair has just been connected to.
+    /// Watches the process at `slot`, which something of ours has just been connected to.
     pub(crate) fn watch_peer(&self, slot: u16) {
         let mut watched = self.peers.watched.acquire();
         if watched.contains_key(&slot) || slot == self.qps.slot() {
@@ -55,5 +55,6 @@ impl Nic {
         self.shm.sweep();
         let now = crate::clock::now();
         self.qps.for_each(|cell| cell.peer_died(self, slot, now));
+        self.cm_peer_died(slot, now);
     }
 }

@@ -24,6 +24,19 @@ pub(crate) struct Way {
     group: Option<IpAddr>,
 }
 
+impl Way {
+    /// Without regard to how much the peer has taken in: for the few packets that its queue pairs
+    /// do not count.
+    pub(crate) fn unpaced(self) -> Self {
+        Self { flow: None, ..self }
+    }
+
+    /// Whether it leads to a process of this host that is known to have ended.
+    pub(crate) fn is_dead(&self) -> bool {
+        matches!(&self.route, Route::Shm(route) if route.is_dead())
+    }
+}
+
 impl Nic {
     /// Finds the way to a queue pair. Shared memory when the destination is a living process of
     /// this host and user, UDP otherwise, as far as `ADVERB_LINKS` allows.

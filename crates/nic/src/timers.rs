@@ -23,6 +23,9 @@ const NEVER: u64 = u64::MAX;
 /// In place of a QP: the CQs whose events wait. No QP of a process has this number.
 pub(crate) const HELD_BACK: u32 = 0;
 
+/// In place of a QP: the connection manager.
+pub(crate) const CONNECTIONS: u32 = 1;
+
 pub(crate) struct Timers {
     heap: Mutex<BinaryHeap<Reverse<(u64, u32)>>>,
     /// The earliest entry, so that a poll costs one load.

@@ -1,0 +1,74 @@
+//! What is to happen later: deadlines of exchanges, and the end of those whose peer has died.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Mutex};
+
+use adverb_engine::Instant;
+
+use super::cell::Cell;
+use crate::nic::Nic;
+use crate::sync::LockExt;
+use crate::timers;
+
+/// What a process said last is taken in before its connections end.
+const LAST_WORDS_NS: u64 = 50_000_000;
+
+#[derive(Default)]
+pub(super) struct Later {
+    /// At most as late as the exchange's own deadline, as in `timers.rs`.
+    deadlines: Mutex<BinaryHeap<Reverse<(u64, u32)>>>,
+    bereaved: Mutex<Vec<(Instant, Vec<Arc<Cell>>)>>,
+}
+
+impl Nic {
+    /// Asks for the exchange `number` to be looked at by `at`.
+    pub(super) fn remind_cm(&self, at: Instant, number: u32) {
+        let mut deadlines = self.cm.later.deadlines.acquire();
+        deadlines.push(Reverse((at.as_nanos(), number)));
+        drop(deadlines);
+        self.timers.register(at, timers::CONNECTIONS);
+    }
+
+    /// The process at `slot` has ended.
+    pub(crate) fn cm_peer_died(&self, slot: u16, now: Instant) {
+        let mut cells = self.cm.table.all();
+        cells.retain(|cell| cell.talks_to(slot));
+        if !cells.is_empty() {
+            self.cm_bereave(cells, now);
+        }
+    }
+
+    pub(super) fn cm_bereave(&self, cells: Vec<Arc<Cell>>, now: Instant) {
+        let at = now.plus_nanos(LAST_WORDS_NS);
+        self.cm.later.bereaved.acquire().push((at, cells));
+        self.timers.register(at, timers::CONNECTIONS);
+    }
+
+    pub(super) fn take_cm_timers(&self, now: Instant) {
+        loop {
+            let number = {
+                let mut deadlines = self.cm.later.deadlines.acquire();
+                match deadlines.peek() {
+                    Some(Reverse((at, _))) if *at <= now.as_nanos() => {}
+                    _ => break,
+                }
+                let Some(Reverse((_, number))) = deadlines.pop() else {
+                    break;
+                };
+                number
+            };
+            // Gone, or its ID is somebody else's by now, who then looks once too often.
+            if let Some(cell) = self.cm.table.find(number) {
+                cell.handle_timeout(now);
+            }
+        }
+        let due: Vec<_> = {
+            let mut bereaved = self.cm.later.bereaved.acquire();
+            bereaved.extract_if(.., |(at, _)| *at <= now).collect()
+        };
+        for cell in due.iter().flat_map(|(_, cells)| cells) {
+            cell.peer_gone(now);
+        }
+    }
+}
