@@ -5,11 +5,13 @@
 //! |---|---|
 //! | [`packet`] | a packet from its base transport header on, and the addresses around it |
 //! | [`engine`] | calls to one queue pair: packets near what it expects, work requests, states, time |
+//! | [`mad`] | a message of the connection manager, and a stranger's and a user's doings with a connection |
 //! | [`ring`] | calls to both ends of a shared-memory ring, and what a hostile peer writes into it |
 //! | [`shm`] | what a hostile process puts into a ring it hands over: the records of the shared-memory link |
 //! | [`nic`] | packets from another process to a whole NIC with queue pairs of every kind |
 
 pub mod engine;
+pub mod mad;
 pub mod nic;
 pub mod packet;
 pub mod ring;

@@ -17,7 +17,7 @@ use crate::step;
 use crate::tally::{Outcome, Tally};
 use crate::tree;
 
-pub(crate) const TARGETS: [&str; 5] = ["packet", "engine", "ring", "shm", "nic"];
+pub(crate) const TARGETS: [&str; 6] = ["packet", "mad", "engine", "ring", "shm", "nic"];
 
 const BUILD_BOUND: Duration = Duration::from_secs(15 * 60);
 /// An input that takes longer than this is a finding.
