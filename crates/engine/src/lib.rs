@@ -1,9 +1,13 @@
-//! Queue pairs, completion queues, shared receive queues and memory keys as state machines.
+//! Queue pairs, completion queues, shared receive queues, memory keys and connections as state
+//! machines.
 //!
 //! Nothing here reads a clock, opens a socket or sees a pointer. Time comes in as an argument,
 //! memory is lent through [`Host`], packets come in parsed and go out into a buffer of the caller.
 //! The objects know nothing of each other: the NIC keeps each [`Qp`], [`Cq`] and [`Srq`] behind its
 //! own lock and connects them with its implementation of [`Host`].
+//!
+//! [`cm`] stands beside them: the machines of the connection manager, which have a contract of the
+//! same kind.
 //!
 //! The contract: after `handle_packet`, `handle_timeout`, `post_*` or `modify` the caller calls
 //! [`Qp::poll_transmit`] until it returns `None`, and then [`Qp::poll_timeout`] for the next
