@@ -36,7 +36,7 @@ unsafe impl Send for Known {}
 static KNOWN: Mutex<Known> = Mutex::new(Known(Vec::new()));
 
 /// The object for a device, made at the first sight of it.
-fn object_for(device: Arc<adverb_nic::Device>) -> &'static Object<Device> {
+pub(crate) fn object_for(device: Arc<adverb_nic::Device>) -> &'static Object<Device> {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let same = |object: &&&'static Object<Device>| {
         object.nic.name == device.name

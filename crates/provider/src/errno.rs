@@ -47,6 +47,27 @@ pub(crate) enum Error {
     Forbidden(&'static str),
     #[error("entry {0} of the GID table is empty")]
     EmptyGid(u32),
+    #[error("address family {0} is not one of IP")]
+    Family(c_int),
+    /// A connection identifier that has not come far enough, or is past it.
+    #[error("the id {is}; {needs}")]
+    Phase {
+        is: &'static str,
+        needs: &'static str,
+    },
+    #[error("the id has not joined this group")]
+    NotJoined,
+    /// What the event said that ended a call of a synchronous id.
+    #[error("the answer is {event}, status {status}: {why}")]
+    Outcome {
+        event: &'static str,
+        status: c_int,
+        why: &'static str,
+        errno: c_int,
+    },
+    /// A call of this library that another one makes has failed, and has told why.
+    #[error("a call that this one makes has failed")]
+    Told(c_int),
     #[error(transparent)]
     Nic(#[from] NicError),
     #[error("{}", diagnosis::Modify(error, *have))]
@@ -62,6 +83,15 @@ pub(crate) enum Error {
 }
 
 impl Error {
+    /// The failure of a call of ours that has just set errno and told why.
+    pub(crate) fn told() -> Self {
+        Self::Told(
+            io::Error::last_os_error()
+                .raw_os_error()
+                .unwrap_or(libc::EIO),
+        )
+    }
+
     /// The value that verbs programs look for in this case.
     pub(crate) fn errno(&self) -> c_int {
         match self {
@@ -71,7 +101,11 @@ impl Error {
             | Self::Bits { .. }
             | Self::OtherContext(_)
             | Self::NeedsLocalWrite(_)
+            | Self::Phase { .. }
             | Self::Argument(_) => libc::EINVAL,
+            Self::Family(_) => libc::EAFNOSUPPORT,
+            Self::NotJoined => libc::EADDRNOTAVAIL,
+            Self::Outcome { errno, .. } | Self::Told(errno) => *errno,
             Self::Unsupported(_) => libc::EOPNOTSUPP,
             Self::Busy { .. } => libc::EBUSY,
             Self::NoSuch { .. } => libc::ENOENT,
@@ -118,6 +152,8 @@ fn errno_of_nic(error: &NicError) -> c_int {
         NicError::Fault { .. } => libc::EFAULT,
         NicError::Unreachable { .. } => libc::EHOSTUNREACH,
         NicError::PortTaken(_) => libc::EADDRINUSE,
+        NicError::State { .. } => libc::EINVAL,
+        NicError::NoDevice { .. } => libc::ENODEV,
         NicError::Io { source, .. } => errno_of_io(source),
         // A parent's object in a forked child, and whatever may be added: the device cannot serve the call.
         _ => libc::EIO,
@@ -169,6 +205,9 @@ pub(crate) fn pointer<T>(call: &str, result: Result<*mut T, Error>) -> *mut T {
 /// Writes a failure to stderr if somebody asked for that, and keeps its text for the Rust API. Refused work requests
 /// are not kept: a full queue is an answer that a busy program may get any number of times.
 pub(crate) fn report(call: &(impl Display + ?Sized), error: &Error) {
+    if matches!(error, Error::Told(_)) {
+        return;
+    }
     if error.is_everyday() || matches!(error, Error::Post(_)) {
         diagnosis::forget();
     } else {

@@ -55,7 +55,7 @@ const ODP_UD: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPOR
 const VENDOR: u32 = 0x02_adbe;
 
 /// How long an acknowledgement may take, as an exponent: 4 ms. Connection managers add it to their timeouts.
-const CA_ACK_DELAY: u8 = 10;
+pub(crate) const CA_ACK_DELAY: u8 = 10;
 
 /// Copies a filled structure into one of `size` bytes, which may be older or newer than ours.
 ///
