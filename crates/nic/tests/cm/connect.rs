@@ -201,6 +201,8 @@ fn a_connection_of_a_queue_pair_that_is_asked_for_anew_is_stale() {
     old.id.disconnect().unwrap();
     let kind = server_event(&server, &id);
     assert!(matches!(kind, CmEventKind::Disconnected), "{kind:?}");
+    let kind = server_event(&server, &id);
+    assert!(matches!(kind, CmEventKind::TimewaitExit), "{kind:?}");
 
     let third = Client::new();
     third.connect("127.0.0.1", asked);

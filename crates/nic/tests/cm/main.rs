@@ -17,9 +17,17 @@ fn the_same_over_udp() {
     if std::env::var_os("ADVERB_LINKS").is_some() {
         return;
     }
+    // A process that is killed takes along what its socket held, also what was for others: whatever is said but once
+    // is not to be said while that happens.
+    over_udp(world::own_port(), &["--skip", "processes::"]);
+    over_udp(world::own_port() + 1, &["processes::", "--test-threads=1"]);
+}
+
+fn over_udp(port: u16, tests: &[&str]) {
     let output = Command::new(std::env::current_exe().unwrap())
+        .args(tests)
         .env("ADVERB_LINKS", "udp")
-        .env("ADVERB_UDP_PORT", world::own_port().to_string())
+        .env("ADVERB_UDP_PORT", port.to_string())
         .stdin(Stdio::null())
         .output()
         .unwrap();

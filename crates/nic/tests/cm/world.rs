@@ -110,6 +110,17 @@ pub(crate) fn event_within(channel: &CmChannel, bound: Duration) -> Option<CmEve
     }
 }
 
+/// Whether a program that polls the descriptor would think that there is an event.
+pub(crate) fn readable(channel: &CmChannel) -> bool {
+    // SAFETY: the channel keeps its descriptor open.
+    let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(channel.fd()) };
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&now)).unwrap() > 0
+}
+
 pub(crate) struct Server {
     pub(crate) channel: Arc<CmChannel>,
     pub(crate) listener: Arc<CmId>,
