@@ -1,4 +1,4 @@
-//! The C programs of tests/c: compiled against the system's headers and its libibverbs, run on the drop-in libraries.
+//! The C programs of tests/c: compiled against the system's headers and its libraries, run on the drop-in libraries.
 //!
 //! Each program checks itself, ends with 0, and says on stderr what went wrong otherwise.
 
@@ -24,8 +24,11 @@ const NOT_ALONE: &[&str] = &["survivor", LEAK];
 /// The program that leaks.
 pub(crate) const LEAK: &str = "leak";
 
-/// Both ends of these programs live in one process.
+/// Both ends of most programs live in one process.
 const LINKS: [&str; 2] = ["loopback", "udp"];
+
+/// Others fork, and say so.
+const LINKS_BETWEEN: [&str; 2] = ["shm", "udp"];
 
 pub(crate) fn command(args: Args) -> Result<bool> {
     let words = args.words()?;
@@ -50,7 +53,7 @@ pub(crate) fn run(release: &Release, words: &[String]) -> Result<bool> {
             continue;
         }
         let binary = compile(release, &name)?;
-        for link in LINKS {
+        for link in links_of(&name)? {
             // The same program against the bare arm rule of the specification, where it knows of that.
             for strict in [false, true] {
                 if strict && !knows_strict(&name)? {
@@ -114,6 +117,14 @@ fn names() -> Result<Vec<String>> {
     Ok(names)
 }
 
+fn links_of(name: &str) -> Result<[&'static str; 2]> {
+    let text = fs::read_to_string(sources().join(format!("{name}.c")))?;
+    Ok(match text.starts_with("/* Two processes") {
+        true => LINKS_BETWEEN,
+        false => LINKS,
+    })
+}
+
 fn knows_strict(name: &str) -> Result<bool> {
     Ok(fs::read_to_string(sources().join(format!("{name}.c")))?.contains("ADVERB_EVENTS"))
 }
@@ -147,7 +158,7 @@ pub(crate) fn compile_with(
         .arg("-o")
         .arg(&binary)
         .arg(sources().join(format!("{name}.c")))
-        .arg("-libverbs")
+        .args(["-libverbs", "-Wl,--as-needed", "-lrdmacm"])
         .output()
         .context("cannot run cc")?;
     if !output.status.success() {

@@ -345,18 +345,20 @@ unsafe fn accept_connection(id: &Object<Id>, param: *const rdma_conn_param) -> R
         RDMA_MAX_RESP_RES => Ok(asked.min(device)),
         _ => checked_depth(what, given, device),
     };
-    conn.responder_resources = agree(
+    let answered = agree(
         "responder_resources",
         wish.responder_resources,
         conn.responder_resources,
         answers,
     )?;
-    conn.initiator_depth = agree(
+    let started = agree(
         "initiator_depth",
         wish.initiator_depth,
         conn.initiator_depth,
         starts,
     )?;
+    conn.responder_resources = answered;
+    conn.initiator_depth = started;
     let rep = Rep {
         qpn: wish.qpn,
         psn: Psn::new(psn),

@@ -93,6 +93,8 @@ pub(super) struct State {
     pub(super) source: Option<SocketAddr>,
     pub(super) destination: Option<SocketAddr>,
     pub(super) device: Option<Arc<Device>>,
+    /// The devices on which the address that the id is bound to can be reached.
+    pub(super) reached_through: Vec<Arc<Device>>,
     pub(super) options: Options,
     /// The first sequence number that our queue pair will use.
     pub(super) psn: u32,
@@ -124,6 +126,7 @@ impl State {
             source: None,
             destination: None,
             device: None,
+            reached_through: Vec::new(),
             options: Options::default(),
             psn: random_psn(),
             announced_timeout: 0,

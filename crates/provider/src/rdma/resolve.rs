@@ -34,9 +34,10 @@ pub(super) unsafe fn space(id: &Object<Id>) -> u16 {
 /// The id is alive.
 unsafe fn bind(id: &Object<Id>, state: &mut State, to: SocketAddr) -> Result<(), Error> {
     let specific = !to.ip().is_unspecified();
-    let device = match specific {
-        true => Some(cm::device_of(to.ip())?),
-        false => None,
+    // Programs tell their peers a port as soon as they have it, so rdma_listen should not have to find devices first.
+    let devices = match specific {
+        true => vec![cm::device_of(to.ip())?],
+        false => adverb_nic::devices()?,
     };
     // "Any" of IPv6 means IPv4 too, unless the program says otherwise.
     let narrow = specific || to.is_ipv4() || state.options.one_family;
@@ -47,11 +48,12 @@ unsafe fn bind(id: &Object<Id>, state: &mut State, to: SocketAddr) -> Result<(),
     let mut source = to;
     source.set_port(port);
     state.source = Some(source);
-    if let Some(device) = device {
-        show_device(id, &device)?;
-        show_gids(id, &path_between(&device, to.ip(), Gid([0; 16]), 0));
-        state.device = Some(device);
+    if let (true, Some(device)) = (specific, devices.first()) {
+        show_device(id, device)?;
+        show_gids(id, &path_between(device, to.ip(), Gid([0; 16]), 0));
+        state.device = Some(Arc::clone(device));
     }
+    state.reached_through = devices;
     state.phase = Phase::Bound;
     show_addresses(id, state);
     Ok(())
