@@ -2,7 +2,8 @@
 //!
 //! A copy of the crates concerned is changed by one entry of `tests/mutants/` at a time, built, and run for a few
 //! seconds. A mutant that the worlds let live is shown to the outcomes on file, and then to the engine's own tests; one
-//! that survives all three is a hole in them. An entry whose text no longer occurs exactly once is an error: whoever changes the engine carries it along.
+//! that survives all three is a hole in them. The connection manager has no part in those worlds: its mutants are for its
+//! own tests. An entry whose text no longer occurs exactly once is an error: whoever changes the engine carries it along.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,11 @@ const BUILD_BOUND: Duration = Duration::from_secs(300);
 /// Everybody lives through the same worlds, so that the score depends neither on luck nor on the machine.
 const FIRST_SEED: u32 = 1;
 
+/// What is to be broken. Below `tests/mutants/`.
+const LISTS: [&str; 2] = ["engine.txt", "cm.txt"];
+/// The connection manager's part of the engine.
+const CM: &str = "engine/src/cm/";
+
 struct Mutant {
     name: String,
     /// Below `crates/`.
@@ -47,7 +53,7 @@ enum End {
 pub(crate) fn command(mut args: Args) -> Result<bool> {
     let list = args.flag("--list");
     let words = args.words()?;
-    let mutants: Vec<Mutant> = read(&tree::root().join("tests/mutants/engine.txt"))?
+    let mutants: Vec<Mutant> = all()?
         .into_iter()
         .filter(|m| words.iter().all(|w| m.name.contains(w.as_str())))
         .collect();
@@ -64,15 +70,25 @@ pub(crate) fn command(mut args: Args) -> Result<bool> {
 }
 
 pub(crate) fn run_all() -> Result<bool> {
-    run(&read(&tree::root().join("tests/mutants/engine.txt"))?)
+    run(&all()?)
+}
+
+fn all() -> Result<Vec<Mutant>> {
+    let mut mutants = Vec::new();
+    for list in LISTS {
+        mutants.extend(read(&tree::root().join("tests/mutants").join(list))?);
+    }
+    Ok(mutants)
 }
 
 fn run(mutants: &[Mutant]) -> Result<bool> {
     let place = tree::target_dir()?.join("mutants");
     copy_workspace(&place)?;
     // The right engine first: otherwise every mutant would look caught.
-    if judge(&place)? != End::Survived {
-        bail!("the engine fails without any mutation");
+    for judge in [judge, judge_cm] {
+        if judge(&place)? != End::Survived {
+            bail!("the engine fails without any mutation");
+        }
     }
     let mut caught = 0;
     for (n, m) in mutants.iter().enumerate() {
@@ -80,6 +96,11 @@ fn run(mutants: &[Mutant]) -> Result<bool> {
         let original = std::fs::read_to_string(&path)?;
         let started = Instant::now();
         std::fs::write(&path, apply(m)?)?;
+        let judge = if m.file.starts_with(CM) {
+            judge_cm
+        } else {
+            judge
+        };
         let end = judge(&place);
         std::fs::write(&path, original)?;
         let end = end?;
@@ -129,15 +150,35 @@ fn judge(place: &Path) -> Result<End> {
         ("adverb-sim", "outcomes", End::Outcomes),
         ("adverb-engine", "behaviour", End::EngineTests),
     ] {
-        let mut command = cargo(place);
-        command.args(["test", "--quiet", "--package", package, "--test", test]);
-        match bounded(&mut command, BUILD_BOUND)? {
+        let args = ["--package", package, "--test", test];
+        match bounded(
+            cargo(place).args(["test", "--quiet"]).args(args),
+            BUILD_BOUND,
+        )? {
             None => return Ok(End::Endless),
             Some(false) => return Ok(end),
             Some(true) => {}
         }
     }
     Ok(End::Survived)
+}
+
+/// The same for a mutant of the connection manager.
+fn judge_cm(place: &Path) -> Result<End> {
+    let args = ["--quiet", "--package", "adverb-engine"];
+    let mut build = cargo(place);
+    build.arg("build").args(args);
+    if bounded(&mut build, BUILD_BOUND)? != Some(true) {
+        return Ok(End::DoesNotBuild);
+    }
+    let mut test = cargo(place);
+    // Some are noticed by the tests beside the code.
+    test.arg("test").args(args).args(["--lib", "--test", "cm"]);
+    Ok(match bounded(&mut test, BUILD_BOUND)? {
+        None => End::Endless,
+        Some(false) => End::EngineTests,
+        Some(true) => End::Survived,
+    })
 }
 
 fn cargo(place: &Path) -> Command {

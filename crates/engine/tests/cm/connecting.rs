@@ -111,6 +111,24 @@ fn a_repeated_request_gets_the_same_reply() {
     assert_eq!(net.told(B), ["established"]);
 }
 
+/// Trap 54. It is answered at once, not when the passive side's own patience ends.
+#[test]
+fn a_request_that_comes_twice_is_answered_twice_at_once() {
+    let slow = Plan {
+        on_response: Some((Act::Establish, SECOND)),
+        ..Plan::willing()
+    };
+    let mut net = Net::repeating([slow, Plan::willing()], "REQ", 100 * MS);
+    net.connect();
+    net.run_for(500 * MS);
+    assert_eq!((net.count("REQ"), net.count("REP")), (1, 2));
+    // The second reply finds a user who thinks.
+    assert_eq!(net.count("MRA"), 1);
+    net.run();
+    assert_eq!(net.told(A), ["response"]);
+    assert_eq!(net.told(B), ["established"]);
+}
+
 #[test]
 fn a_repeated_request_that_is_late_changes_nothing() {
     let mut net = Net::repeating([Plan::willing(); 2], "REQ", 100 * MS);

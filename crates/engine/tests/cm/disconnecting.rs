@@ -57,7 +57,7 @@ fn both_sides_at_once_are_disconnected_once_each() {
     net.act(A, a, Act::Disconnect);
     net.act(B, b, Act::Disconnect);
     net.run();
-    assert_eq!(net.count("DREQ"), 2);
+    assert_eq!((net.count("DREQ"), net.count("DREP")), (2, 2));
     assert_eq!((net.told(A), net.told(B)), (END.to_vec(), END.to_vec()));
 }
 
@@ -170,6 +170,17 @@ fn a_peer_that_died_is_a_disconnection_with_nobody_to_answer() {
     net.run();
     assert_eq!(net.told(B), END);
     assert!(net.said.is_empty());
+}
+
+#[test]
+fn a_peer_that_dies_before_its_drep_is_not_waited_for() {
+    let (mut net, a, _) = connected(Net::losing([Plan::willing(); 2], "DREQ", usize::MAX));
+    net.act(A, a, Act::Disconnect);
+    net.peer_gone(A, a);
+    assert_eq!(net.told(A), ["disconnected"]);
+    net.run();
+    assert_eq!(net.told(A), END);
+    assert_eq!(net.count("DREQ"), 1);
 }
 
 #[test]
