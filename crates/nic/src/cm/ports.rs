@@ -52,6 +52,17 @@ pub(super) struct Claim {
     owner: u32,
 }
 
+/// The registry's lock, held until dropped.
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Said in so many words: a child that was forked meanwhile has a copy of the descriptor, and
+        // would go on holding the lock.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 /// What a file says.
 struct Entry {
     scope: Scope,
@@ -203,8 +214,7 @@ impl Ports {
         self.dir.join(format!("{:x}-{}", port.space, port.number))
     }
 
-    /// Held until dropped.
-    fn lock(&self) -> io::Result<File> {
+    fn lock(&self) -> io::Result<Lock> {
         fs::create_dir_all(&self.dir)?;
         let file = OpenOptions::new()
             .write(true)
@@ -216,7 +226,7 @@ impl Ports {
                 Err(rustix::io::Errno::INTR) => {}
                 result => {
                     result?;
-                    return Ok(file);
+                    return Ok(Lock(file));
                 }
             }
         }

@@ -147,3 +147,31 @@ fn a_port_belongs_to_one_process_until_it_ends() {
         other.port
     );
 }
+
+#[test]
+fn who_sleeps_for_another_process_is_woken() {
+    let other = Other::start("accepts");
+    let (done, rounds) = std::sync::mpsc::channel();
+    let port = other.port;
+    std::thread::spawn(move || {
+        for _ in 0..50 {
+            let client = Client::new();
+            client.connect("127.0.0.1", req(port, b"hello"));
+            for expected in ["Response", "Disconnected"] {
+                let kind = client.channel.next_event().unwrap().kind;
+                assert!(format!("{kind:?}").starts_with(expected), "{kind:?}");
+                client.id.ack_events(1);
+                if let CmEventKind::Response(_) = kind {
+                    client.id.establish().unwrap();
+                    client.id.disconnect().unwrap();
+                }
+            }
+            done.send(()).unwrap();
+        }
+    });
+    for round in 0..50 {
+        rounds
+            .recv_timeout(LONG)
+            .unwrap_or_else(|_| panic!("asleep for ever in round {round}"));
+    }
+}

@@ -1,8 +1,8 @@
 //! What the tests have in common.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use adverb_nic::cm::{CmChannel, CmEvent, CmEventKind, CmId, ConnectSpec, Path};
@@ -27,7 +27,8 @@ pub(crate) fn ip(text: &str) -> IpAddr {
 }
 
 pub(crate) fn device() -> Arc<Device> {
-    devices().unwrap().remove(0)
+    static DEVICE: LazyLock<Arc<Device>> = LazyLock::new(|| devices().unwrap().remove(0));
+    Arc::clone(&DEVICE)
 }
 
 pub(crate) fn path_to(dst: &str) -> Path {
