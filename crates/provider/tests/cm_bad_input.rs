@@ -89,7 +89,7 @@ const ROWS: &[Row] = rows! {
         other.sin_family = 77;
         rdma_bind_addr(s.idle, addr(&mut other))
     };
-    rdma_bind_addr, "somebody else's address", ENODEV => |s| rdma_bind_addr(s.idle, addr(&mut address([192, 0, 2, 1], 0)));
+    rdma_bind_addr, "somebody else's address", ENODEV => |s| rdma_bind_addr(s.idle, addr(&mut address([203, 0, 113, 9], 0)));
     rdma_listen, "NULL", EINVAL => |s| rdma_listen(null_mut(), 0);
     rdma_listen, "twice", EINVAL => |s| rdma_listen(s.listener, 0);
     rdma_listen, "with an address resolved", EINVAL => |s| rdma_listen(s.resolved, 0);

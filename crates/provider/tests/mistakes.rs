@@ -109,6 +109,41 @@ fn create_qp(w: &World, change: fn(&mut ibv_qp_init_attr)) -> c_int {
     unsafe { ibv_create_qp(w.pd, &mut init) }.refused()
 }
 
+/// An address of C.
+fn ip(octets: [u8; 4], port: u16) -> libc::sockaddr_in {
+    let mut to: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+    to.sin_family = libc::AF_INET as libc::sa_family_t;
+    to.sin_port = port.to_be();
+    to.sin_addr.s_addr = u32::from_ne_bytes(octets);
+    to
+}
+
+/// A synchronous id.
+fn id() -> *mut rdma_cm_id {
+    let mut id = null_mut();
+    let made = unsafe { rdma_create_id(null_mut(), &mut id, null_mut(), RDMA_PS_TCP) };
+    assert_eq!(made, 0);
+    id
+}
+
+/// A synchronous id with a route to a port of this host, and with a queue pair.
+fn on_the_way(port: u16) -> *mut rdma_cm_id {
+    let (id, mut to) = (id(), ip([127, 0, 0, 1], port));
+    let mut init = ibv_qp_init_attr::zeroed();
+    init.qp_type = IBV_QPT_RC;
+    init.cap.max_send_wr = 1;
+    init.cap.max_recv_wr = 1;
+    unsafe {
+        assert_eq!(
+            rdma_resolve_addr(id, null_mut(), (&raw mut to).cast(), 1000),
+            0
+        );
+        assert_eq!(rdma_resolve_route(id, 1000), 0);
+        assert_eq!(rdma_create_qp(id, null_mut(), &mut init), 0);
+    }
+    id
+}
+
 const MISTAKES: &[Mistake] = &[
     Mistake {
         title: "An attribute of a step is missing",
@@ -363,6 +398,48 @@ const MISTAKES: &[Mistake] = &[
         remedy: "It was recognised this time; memory of a destroyed object may be another object by the next.",
         call: |w| unsafe { ibv_destroy_qp(w.cq.cast()) },
     },
+    Mistake {
+        title: "Connecting to an address that is not resolved",
+        remedy: "First rdma_resolve_addr and rdma_resolve_route, each with its event.",
+        call: |_| unsafe { rdma_connect(id(), &mut rdma_conn_param::zeroed()) }.refused(),
+    },
+    Mistake {
+        title: "A queue pair for an id that has no device",
+        remedy: "An id gets its device from rdma_resolve_addr, or from rdma_bind_addr with an address of this host.",
+        call: |_| {
+            let mut init = ibv_qp_init_attr::zeroed();
+            unsafe { rdma_create_qp(id(), null_mut(), &mut init) }.refused()
+        },
+    },
+    Mistake {
+        title: "More private data than a request has room for",
+        remedy: "A request carries 56 bytes of the program's, or 180 on RDMA_PS_UDP; an answer 196 or 136.",
+        call: |_| {
+            let data = [0_u8; 64];
+            let mut param = rdma_conn_param::zeroed();
+            param.private_data = data.as_ptr().cast();
+            param.private_data_len = 64;
+            unsafe { rdma_connect(on_the_way(1), &mut param) }.refused()
+        },
+    },
+    Mistake {
+        title: "Nobody listens",
+        remedy: "An id with an event channel gets the event RDMA_CM_EVENT_REJECTED with this status instead.",
+        call: |_| unsafe { rdma_connect(on_the_way(1), null_mut()) }.refused(),
+    },
+    Mistake {
+        title: "An address that no device has",
+        remedy: "Devices stand on the interfaces that ADVERB_NETDEV names, by default on the loopback interface only.",
+        call: |_| {
+            let mut at = ip([203, 0, 113, 9], 0);
+            unsafe { rdma_bind_addr(id(), (&raw mut at).cast()) }.refused()
+        },
+    },
+    Mistake {
+        title: "Accepting what is no request",
+        remedy: "Each event CONNECT_REQUEST brings an id of its own, beside the listener's; that one is accepted or rejected, once.",
+        call: |_| unsafe { rdma_accept(on_the_way(1), null_mut()) }.refused(),
+    },
 ];
 
 /// The child: every mistake, each after its mark.
@@ -382,6 +459,8 @@ fn name_of(errno: &str) -> &'static str {
         Ok(libc::EBUSY) => "EBUSY",
         Ok(libc::EFAULT) => "EFAULT",
         Ok(libc::EOPNOTSUPP) => "EOPNOTSUPP",
+        Ok(libc::ECONNREFUSED) => "ECONNREFUSED",
+        Ok(libc::ENODEV) => "ENODEV",
         Ok(0) => "no error",
         _ => "an unexpected errno",
     }
