@@ -117,7 +117,8 @@ fn names() -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn links_of(name: &str) -> Result<[&'static str; 2]> {
+/// Ways that packets take between the ends of a program.
+pub(crate) fn links_of(name: &str) -> Result<[&'static str; 2]> {
     let text = fs::read_to_string(sources().join(format!("{name}.c")))?;
     Ok(match text.starts_with("/* Two processes") {
         true => LINKS_BETWEEN,

@@ -80,10 +80,11 @@ enum End {
 }
 
 fn run_one(release: &Release, tool: Tool, name: &str, leaks: bool, log: &Path) -> Result<End> {
+    let [link, _] = ctests::links_of(name)?;
     let mut command = match tool {
         Tool::Memcheck => {
             let binary = ctests::compile(release, name)?;
-            let mut command = under_adverb(release, "loopback", "valgrind");
+            let mut command = under_adverb(release, link, "valgrind");
             command
                 .args(["-q", "--num-callers=30", "--leak-check=full"])
                 .arg("--show-leak-kinds=definite")
@@ -100,7 +101,7 @@ fn run_one(release: &Release, tool: Tool, name: &str, leaks: bool, log: &Path) -
             let binary: PathBuf =
                 ctests::compile_with(release, name, &format!("{name}-asan"), &options)?;
             let program = binary.to_str().context("a path that is not UTF-8")?;
-            let mut command = under_adverb(release, "loopback", program);
+            let mut command = under_adverb(release, link, program);
             command.env(
                 "ASAN_OPTIONS",
                 format!("exitcode={FOUND}:detect_leaks={}", u8::from(leaks)),
