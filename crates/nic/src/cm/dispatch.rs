@@ -28,6 +28,8 @@ enum Listener {
     Here(Arc<Cell>),
     /// In the process at a slot.
     Elsewhere(u16),
+    /// Somebody has bound the port and does not listen, or not yet.
+    Expected,
     Nobody,
 }
 
@@ -199,6 +201,7 @@ impl Nic {
         match self.listener_of(service, arrival.meta.dst, private) {
             Listener::Here(cell) => return Some(cell),
             Listener::Elsewhere(slot) if self.hand_mad_over(slot, arrival, now) => {}
+            Listener::Expected if self.put_off(arrival, now) => {}
             _ => self.refuse(now, arrival, mad, RejReason::INVALID_SERVICE_ID),
         }
         None
@@ -217,9 +220,13 @@ impl Nic {
         if let Some(cell) = addresses().find_map(|ip| self.cm.table.listener(port, ip)) {
             return Listener::Here(cell);
         }
-        match addresses().find_map(|ip| self.listener_elsewhere(port, ip)) {
-            Some(slot) => Listener::Elsewhere(slot),
-            None => Listener::Nobody,
+        if let Some(slot) = addresses().find_map(|ip| self.listener_elsewhere(port, ip)) {
+            return Listener::Elsewhere(slot);
+        }
+        let place = self.shm.place();
+        match addresses().any(|ip| self.cm.ports.is_claimed(place, port, ip)) {
+            true => Listener::Expected,
+            false => Listener::Nobody,
         }
     }
 

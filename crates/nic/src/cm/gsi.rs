@@ -32,11 +32,14 @@ const OPCODE: Opcode = Opcode::Roce(Transport::Ud, Operation::SendOnly);
 const PACKET_LEN: usize = OPCODE.header_len() + MAD_LEN;
 
 /// A message as it came.
+#[derive(Clone)]
 pub(super) struct Arrival {
     pub(super) meta: Meta,
     /// The sender's queue pair, where answers go.
     pub(super) from_qp: u32,
     pub(super) mad: [u8; MAD_LEN],
+    /// Put off already: not beyond this.
+    pub(super) until: Option<Instant>,
 }
 
 struct Outgoing {
@@ -122,6 +125,7 @@ impl Nic {
             meta: *meta,
             from_qp,
             mad: *mad,
+            until: None,
         });
         drop(inbox);
         self.cm.note_work();

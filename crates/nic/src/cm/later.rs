@@ -1,4 +1,5 @@
-//! What is to happen later: deadlines of exchanges, and the end of those whose peer has died.
+//! What is to happen later: deadlines of exchanges, the end of those whose peer has died, and requests
+//! that came a moment too early.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use adverb_engine::Instant;
 
 use super::cell::Cell;
+use super::gsi::Arrival;
 use crate::nic::Nic;
 use crate::sync::LockExt;
 use crate::timers;
@@ -14,11 +16,20 @@ use crate::timers;
 /// What a process said last is taken in before its connections end.
 const LAST_WORDS_NS: u64 = 50_000_000;
 
+/// Programs tell each other a port when they have bound it, and listen an instant later. A request that
+/// is quicker than that waits so long, and looks so often.
+const EARLY_NS: u64 = 300_000_000;
+const LOOK_AGAIN_NS: u64 = 2_000_000;
+
+/// Requests that may wait for somebody to listen.
+const EARLY: usize = 1024;
+
 #[derive(Default)]
 pub(super) struct Later {
     /// At most as late as the exchange's own deadline, as in `timers.rs`.
     deadlines: Mutex<BinaryHeap<Reverse<(u64, u32)>>>,
     bereaved: Mutex<Vec<(Instant, Vec<Arc<Cell>>)>>,
+    early: Mutex<Vec<(Instant, Arrival)>>,
 }
 
 impl Nic {
@@ -45,6 +56,24 @@ impl Nic {
         self.timers.register(at, timers::CONNECTIONS);
     }
 
+    /// Keeps a request for a port that is bound and not listened on. False if that has lasted too long.
+    pub(super) fn put_off(&self, arrival: &Arrival, now: Instant) -> bool {
+        let until = arrival.until.unwrap_or_else(|| now.plus_nanos(EARLY_NS));
+        let mut early = self.cm.later.early.acquire();
+        if now >= until || early.len() >= EARLY {
+            return false;
+        }
+        let again = Arrival {
+            until: Some(until),
+            ..arrival.clone()
+        };
+        let at = now.plus_nanos(LOOK_AGAIN_NS);
+        early.push((at, again));
+        drop(early);
+        self.timers.register(at, timers::CONNECTIONS);
+        true
+    }
+
     pub(super) fn take_cm_timers(&self, now: Instant) {
         loop {
             let number = {
@@ -69,6 +98,13 @@ impl Nic {
         };
         for cell in due.iter().flat_map(|(_, cells)| cells) {
             cell.peer_gone(now);
+        }
+        let due: Vec<_> = {
+            let mut early = self.cm.later.early.acquire();
+            early.extract_if(.., |(at, _)| *at <= now).collect()
+        };
+        for (_, arrival) in &due {
+            self.dispatch(now, arrival);
         }
     }
 }

@@ -140,6 +140,12 @@ impl Ports {
         fits.min().map(|(_, slot)| slot)
     }
 
+    /// Whether somebody holds the port at an address, listening or not.
+    pub(super) fn is_claimed(&self, place: &Place, port: Port, address: IpAddr) -> bool {
+        let entries = self.entries(place, port);
+        entries.iter().any(|e| e.scope.rank(address).is_some())
+    }
+
     fn make(
         &self,
         place: &Place,
@@ -392,6 +398,8 @@ mod tests {
         let find = |address| w.ports.find(&w.place, port, ip(address));
         let v4 = w.claim("10.0.0.1", 9, false).unwrap();
         assert_eq!(find("10.0.0.1"), None, "it does not listen yet");
+        assert!(w.ports.is_claimed(&w.place, port, ip("10.0.0.1")));
+        assert!(!w.ports.is_claimed(&w.place, port, ip("10.0.0.2")));
         w.ports.listen(&w.place, &v4).unwrap();
         let other = Place::join(w.dir.path()).unwrap();
         let v6 = w.ports.claim(&other, TCP, Scope::AnyV6, 9, false).unwrap();

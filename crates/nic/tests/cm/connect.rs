@@ -67,6 +67,23 @@ fn where_nobody_listens_that_is_said() {
 }
 
 #[test]
+fn who_is_quicker_than_the_listener_waits_for_it() {
+    let channel = CmChannel::new().unwrap();
+    let listener = CmId::new(&channel, 0).unwrap();
+    let port = listener.bind(SPACE_TCP, None, 0, false).unwrap();
+    let client = Client::new();
+    client.connect("127.0.0.1", req(port, b""));
+    std::thread::sleep(std::time::Duration::from_millis(10));
+    listener.listen(&[device()], 0).unwrap();
+    let CmEventKind::Request { id, .. } = crate::world::event(&channel).kind else {
+        panic!("no request");
+    };
+    listener.ack_events(1);
+    id.accept(rep(b"")).unwrap();
+    assert!(matches!(client.event(), CmEventKind::Response(_)));
+}
+
+#[test]
 fn a_program_may_refuse_and_say_why() {
     let server = serve(SPACE_TCP);
     let client = ask(&server, b"");
