@@ -1,4 +1,4 @@
-//! The C face: the functions of libibverbs over the software NIC.
+//! The C face: the functions of libibverbs and librdmacm over the software NIC.
 //!
 //! One file per family of manual pages. Each function converts at the edge, calls one function of `adverb-nic`, and ends
 //! in `errno.rs`. Nothing is exported from here by name: `adverb-dropin` gives the functions of [`calls`] their symbols
@@ -10,6 +10,7 @@
 //! | how does a C pointer become an object | `handle.rs` |
 //! | what is behind the inline calls of verbs.h | the table in `context.rs` |
 //! | where does a list of work requests go | `post.rs`, `qp_ex.rs` |
+//! | ids, connections and their events | `rdma/` |
 //!
 //! A panic that would cross into C ends the process instead; there is no way to go on.
 

@@ -525,8 +525,14 @@ pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_
 pub(super) unsafe fn outcome(event: *mut rdma_cm_event) -> Result<(), Error> {
     // SAFETY: as our caller promises.
     let (kind, status) = unsafe { ((*event).event, (*event).status) };
+    let nobody = i32::from(RejReason::INVALID_SERVICE_ID.0);
     let (name, why, errno) = match (kind, status) {
         (_, 0) => return Ok(()),
+        (RDMA_CM_EVENT_REJECTED, reason) if reason == nobody => (
+            "RDMA_CM_EVENT_REJECTED",
+            Some("nobody listens on the port"),
+            libc::ECONNREFUSED,
+        ),
         (RDMA_CM_EVENT_REJECTED, reason) => (
             "RDMA_CM_EVENT_REJECTED",
             u16::try_from(reason).ok().and_then(|r| RejReason(r).name()),
