@@ -7,6 +7,7 @@
 //! - [`DemandRegion`]: the same for memory that may not be there, and [`Block`]: memory of the device itself;
 //! - [`ring`]: one-way queues of packets between two processes;
 //! - [`ProcessPage`] and [`SleepFlag`]: who sleeps, and who must ring the doorbell;
+//! - [`Sleepers`]: several threads behind that one flag;
 //! - [`Leadership`]: which thread of a process watches for the others;
 //! - [`EventFd`]: the descriptor that programs block on;
 //! - [`memfd`], [`map`], [`sockopt`], [`datagram`]: the calls into the kernel that the crates above may not make themselves,
@@ -30,6 +31,7 @@ mod probe;
 mod process_page;
 mod region;
 mod sleep;
+mod sleepers;
 
 pub use block::Block;
 pub use demand::{DemandError, DemandRegion};
@@ -39,3 +41,4 @@ pub use probe::{ProbeError, probe};
 pub use process_page::{PageError, ProcessPage};
 pub use region::{Region, RegionError};
 pub use sleep::SleepFlag;
+pub use sleepers::Sleepers;

@@ -2,16 +2,18 @@
 //!
 //! # Why no wake-up is lost
 //!
-//! The receiver does, in this order: store `asleep`, fence (SeqCst), look into its rings once more, sleep if
+//! The receiver does, in this order: set `asleep`, fence (SeqCst), look into its rings once more, sleep if
 //! they are all empty. The sender does: publish a record, fence (SeqCst), load the flag. Both fences take part
 //! in the one total order of SeqCst operations, so one of them comes first.
 //!
-//! - Receiver's fence first: the store before it is visible to the load after the sender's fence. The sender
+//! - Receiver's fence first: the change before it is visible to the load after the sender's fence. The sender
 //!   sees a sleeper and rings.
 //! - Sender's fence first: the record before it is visible to the look after the receiver's fence. The receiver
 //!   finds the record and does not sleep.
 //!
-//! The sender takes the flag down with a swap, so of several senders one rings. Between this swap and the bell
+//! Every change of the flag is a swap: of several senders one rings, and each change knows the one before it. (A plain
+//! store would do for the receiver; but loom then takes a store and a swap that do not know of each other to have no
+//! order, and reports wake-ups as lost that are not.) Between the swap of a sender and its bell
 //! the sender can be killed, and then nobody rings: that is the one hole in the scheme, and the reason for the
 //! second rule in [`crate::ProcessPage::should_ring`], which goes by the time that the receiver last looked.
 
@@ -40,15 +42,15 @@ impl SleepFlag {
 
     /// The receiver is about to sleep. It must look into all its rings after this and before it sleeps.
     pub fn announce_sleep(&self) {
-        self.0.store(ASLEEP, Ordering::Relaxed);
+        self.0.swap(ASLEEP, Ordering::AcqRel);
         fence(Ordering::SeqCst);
     }
 
     /// The receiver is awake again, or found something after [`Self::announce_sleep`].
     ///
-    /// Release is enough: a sender that still sees a sleeper rings once too often, which costs time and nothing else.
+    /// No fence: a sender that still sees a sleeper rings once too often, which costs time and nothing else.
     pub fn announce_awake(&self) {
-        self.0.store(AWAKE, Ordering::Release);
+        self.0.swap(AWAKE, Ordering::AcqRel);
     }
 
     /// The sender has published its records: is it this sender who must wake the receiver?

@@ -98,7 +98,7 @@ impl Nic {
                 }
                 // What is left is somebody's who sleeps, and whoever sent it has rung already, or
                 // saw a process that was awake.
-                if (more || renewed) && self.has_inbound() && *self.sleepers.acquire() > 0 {
+                if (more || renewed) && self.has_inbound() && self.sleepers.any() {
                     self.shm.ring_own_bell();
                 }
                 break;

@@ -9,7 +9,7 @@ use adverb_engine::{KeyTable, PdId};
 use adverb_link::shm::private_dir;
 use adverb_link::udp::{BindError, UdpConfig};
 use adverb_link::{Loopback, Place, ShmLink, UdpLink};
-use adverb_mem::{EventFd, Leadership};
+use adverb_mem::{EventFd, Leadership, Sleepers};
 use rustix::event::epoll;
 
 use crate::backing::Backing;
@@ -64,11 +64,8 @@ pub(crate) struct Nic {
     pub(crate) armed: AtomicU64,
     /// Which thread sleeps on everything the NIC waits for: this NIC's own, or one of the application's.
     pub(crate) leadership: Leadership,
-    /// Threads between announcing their sleep and being awake again. The flag in the process page
-    /// is one for all of them, so it changes under this lock only.
-    pub(crate) sleepers: Mutex<u32>,
-    /// Bells taken, as far as the sleep flag has been put up again for them.
-    pub(crate) bells_seen: AtomicU64,
+    /// The threads of this process that sleep on `wakeups`.
+    pub(crate) sleepers: Sleepers,
     pub(crate) kick: EventFd,
     /// Everything that can wake the NIC: the bell, the timer, sockets, the deaths of peers.
     pub(crate) wakeups: OwnedFd,
@@ -170,8 +167,7 @@ impl Nic {
             last_user_drive: AtomicU64::new(0),
             armed: AtomicU64::new(0),
             leadership: Leadership::new(),
-            sleepers: Mutex::new(0),
-            bells_seen: AtomicU64::new(0),
+            sleepers: Sleepers::default(),
             kick: EventFd::semaphore().map_err(NicError::io("making an eventfd"))?,
             wakeups,
             next_pd: AtomicU32::new(1),

@@ -2,9 +2,8 @@
 //!
 //! Everything that can wake the NIC is in one epoll set. The NIC thread sleeps on it, or one
 //! thread of the application does, the leader. Peers learn from the flag in the process page
-//! whether they must ring. A wake-up is never lost, because the flag is up before the last look
-//! (`crates/mem/src/sleep.rs` has the argument), and because whoever takes bells, which are for
-//! all sleepers, puts the flag up again and looks once more.
+//! whether they must ring. Why no wake-up is lost is written in `crates/mem/src/sleep.rs` for one
+//! sleeper, and in `sleepers.rs` there for several.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,7 +14,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use crate::clock;
 use crate::nic::{Nic, wake};
-use crate::sync::LockExt;
 
 impl Nic {
     /// Looks at what woke somebody: takes bells and ring hand-overs, notices deaths. True when
@@ -47,20 +45,11 @@ impl Nic {
         n > 0
     }
 
-    /// Puts the sleep flag up again if bells were taken since the last look, and says so. One of
-    /// them may have been rung for a thread that sleeps on, and its sender took the flag down.
-    /// Not before they are taken, or a bell rung for the new flag would be among them; and a look
-    /// for packets must follow, for what came before the flag was up.
+    /// Puts the sleep flag up again if bells were taken since the last look, and says so: then a
+    /// look for packets must follow.
     pub(crate) fn renew_sleep(&self) -> bool {
         let taken = self.shm.bells_taken();
-        if self.bells_seen.swap(taken, Ordering::AcqRel) == taken {
-            return false;
-        }
-        let sleepers = self.sleepers.acquire();
-        if *sleepers > 0 {
-            self.shm.page().sleep_flag().announce_sleep();
-        }
-        true
+        self.sleepers.renew(self.shm.page().sleep_flag(), taken)
     }
 
     /// Sleeps until `take` gives something, and drives meanwhile if no other thread does.
@@ -98,11 +87,8 @@ impl Nic {
     /// Announces that this process sleeps, looks once more, sleeps, and drives what woke it.
     /// True when the pass found work.
     pub(crate) fn sleep_if_idle(&self, sleep: impl FnOnce() -> io::Result<()>) -> io::Result<bool> {
-        {
-            let mut sleepers = self.sleepers.acquire();
-            *sleepers += 1;
-            self.shm.page().sleep_flag().announce_sleep();
-        }
+        let flag = self.shm.page().sleep_flag();
+        self.sleepers.enter(flag);
         let idle = !self.has_inbound();
         let slept = if self.hands_over() {
             // The sockets stay readable all the while, so sleeping on them would be spinning.
@@ -112,13 +98,7 @@ impl Nic {
         } else {
             Ok(())
         };
-        {
-            let mut sleepers = self.sleepers.acquire();
-            *sleepers -= 1;
-            if *sleepers == 0 {
-                self.shm.page().sleep_flag().announce_awake();
-            }
-        }
+        self.sleepers.leave(flag);
         slept?;
         self.service_wakeups();
         Ok(self.drive(clock::now()))
@@ -141,11 +121,13 @@ impl Nic {
             // Somebody else is asleep, or about to be, for what a peer may send.
             return;
         }
-        let sleepers = self.sleepers.acquire();
-        if *sleepers == 1 && !self.leadership.is_led() {
-            self.relief.set(now.plus_nanos(RELIEF_NS));
-            self.shm.page().sleep_flag().announce_awake();
-        }
+        self.sleepers.take_over(self.shm.page().sleep_flag(), || {
+            let alone = !self.leadership.is_led();
+            if alone {
+                self.relief.set(now.plus_nanos(RELIEF_NS));
+            }
+            alone
+        });
     }
 }
 
