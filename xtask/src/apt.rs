@@ -28,6 +28,16 @@ const NEEDS: &[Need] = &[
         otherwise: "all of perftest",
     },
     Need {
+        package: "rdmacm-utils",
+        probe: "rping",
+        otherwise: "the clients of the connection manager",
+    },
+    Need {
+        package: "qperf",
+        probe: "qperf",
+        otherwise: "qperf",
+    },
+    Need {
         package: "libibverbs-dev",
         probe: "/usr/include/infiniband/verbs.h",
         otherwise: "C programs, the kill test and the layout tests",

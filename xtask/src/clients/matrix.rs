@@ -2,10 +2,15 @@
 
 use std::fmt;
 
+use super::manager;
+use super::meeting::Meeting;
+
 /// How a row is run and judged.
 pub(crate) enum Shape {
     /// Two processes; the client gets the server's address as its last argument.
     Pair(Proof),
+    /// Two processes that meet by the connection manager.
+    Meeting(Meeting),
     /// One process that ends by itself, prints nothing on stderr, and names the device.
     Alone,
     /// One process that waits for events for ever once it has printed this.
@@ -209,6 +214,7 @@ pub(crate) fn rows() -> Vec<Row> {
             }
         }
     }
+    rows.extend(manager::rows());
     rows
 }
 
@@ -220,10 +226,11 @@ pub(crate) fn sleeping_rows() -> Vec<Row> {
     let perftests = SLEEPERS
         .iter()
         .map(|(program, variant)| perftest(program, &format!("{variant} -e"), 1));
-    pingpongs.chain(perftests).collect()
+    let meetings = manager::sleeping_rows();
+    pingpongs.chain(perftests).chain(meetings).collect()
 }
 
-fn words(text: &str) -> Vec<String> {
+pub(super) fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 

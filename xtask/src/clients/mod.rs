@@ -1,9 +1,12 @@
 //! Unmodified verbs programs, server and client as two processes, on the drop-in libraries of the release build.
 //!
-//! `matrix` says what is run, `options` what else perftest can be told, `pair` how two processes are run against each
-//! other.
+//! `matrix` says what is run, `manager` what of it meets by the connection manager, `options` what else perftest can be
+//! told, `pair` and `meeting` how two processes are run against each other, `listening` how we see that one is ready.
 
+mod listening;
+mod manager;
 mod matrix;
+mod meeting;
 pub(crate) mod options;
 mod pair;
 
@@ -15,8 +18,9 @@ use crate::args::Args;
 use crate::tally::{Outcome, Tally};
 use crate::tree::{self, Release};
 
+pub(crate) use listening::Ports;
 pub(crate) use matrix::{Row, Shape, rows, sleeping_rows};
-pub(crate) use pair::{Ports, hang_report, run_row, under_adverb, wait_for_listener};
+pub(crate) use pair::{hang_report, run_row, under_adverb, wait_for_listener, with_options};
 
 /// The links a row is run over. `shm` and `udp` both connect two processes of one host.
 pub(crate) const LINKS: [&str; 2] = ["shm", "udp"];
@@ -86,7 +90,7 @@ pub(crate) fn run_links(
     tally: &mut Tally,
 ) -> Result<()> {
     let alone = [String::from("shm,udp")];
-    let links = if matches!(row.shape, Shape::Pair(_)) {
+    let links = if matches!(row.shape, Shape::Pair(_) | Shape::Meeting(_)) {
         links
     } else {
         &alone

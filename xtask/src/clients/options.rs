@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use anyhow::Result;
 
+use super::listening::Ports;
 use super::matrix::{Proof, Row, Shape};
-use super::pair::Ports;
 use super::{links, run_row};
 use crate::args::Args;
 use crate::tally::{Outcome, Tally};

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::listening::{Ports, is_listening};
 use super::matrix::{Proof, Row, Shape};
+use super::meeting;
 use crate::process::{self, Job, tail};
 use crate::stacks;
 use crate::tally::Outcome;
@@ -20,67 +22,42 @@ const LISTEN_BOUND: Duration = Duration::from_secs(15);
 /// How long the other side gets after one side has failed.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// TCP ports for the programs' own out-of-band exchange: below the range the kernel picks from, each used once.
-pub(crate) struct Ports {
-    next: u16,
-}
-
-impl Ports {
-    pub(crate) fn new() -> Self {
-        // Two xtasks at once should not meet.
-        let spread = u16::try_from(std::process::id() % 10_000).expect("below 10000");
-        Self {
-            next: 20_000 + spread,
-        }
-    }
-
-    pub(crate) fn take(&mut self) -> u16 {
-        loop {
-            let port = self.next;
-            self.next = if port >= 31_999 { 20_000 } else { port + 1 };
-            if !is_listening(port) {
-                return port;
-            }
-        }
-    }
-}
-
-/// Looks into the kernel's table instead of connecting, because a connection would be taken for the client's.
-fn is_listening(port: u16) -> bool {
-    let wanted = format!(":{port:04X}");
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
-        fs::read_to_string(table)
-            .unwrap_or_default()
-            .lines()
-            .any(|line| {
-                let mut fields = line.split_whitespace().skip(1);
-                let local = fields.next().unwrap_or_default();
-                let state = fields.nth(1).unwrap_or_default();
-                local.ends_with(&wanted) && state == "0A"
-            })
-    })
-}
-
 /// `adverb run --links LINK -- PROGRAM`.
 pub(crate) fn under_adverb(release: &Release, link: &str, program: &str) -> Command {
+    with_options(release, &["--links", link], program)
+}
+
+/// `adverb run OPTIONS -- PROGRAM`.
+pub(crate) fn with_options(release: &Release, options: &[&str], program: &str) -> Command {
     let mut command = process::command(&release.adverb);
-    command.args(["run", "--links", link, "--", program]);
+    command.arg("run").args(options).args(["--", program]);
     command
 }
 
-/// Waits until the server listens; an error text when it ended or never did.
+/// Waits until the server listens on a TCP port; an error text when it ended or never did.
 pub(crate) fn wait_for_listener(server: &mut Job, port: u16) -> Result<Option<String>> {
+    wait_until(server, &format!("listened on TCP port {port}"), |_| {
+        is_listening(port)
+    })
+}
+
+/// Waits until the server has done something; an error text when it ended or never did.
+pub(super) fn wait_until(
+    server: &mut Job,
+    what: &str,
+    done: impl Fn(&Job) -> bool,
+) -> Result<Option<String>> {
     let until = Instant::now() + LISTEN_BOUND;
-    while !is_listening(port) {
+    while !done(server) {
         if let Some(status) = server.poll()? {
             return Ok(Some(format!(
-                "the server ended before it listened: {status}\n{}",
+                "the server ended before it {what}: {status}\n{}",
                 tail(&server.output(), 20)
             )));
         }
         if Instant::now() > until {
             return Ok(Some(format!(
-                "the server never listened on TCP port {port}\n{}",
+                "the server never {what}\n{}",
                 hang_report(server)
             )));
         }
@@ -107,6 +84,7 @@ pub(crate) fn run_row(
 ) -> Result<Outcome> {
     match &row.shape {
         Shape::Pair(proof) => run_pair(release, row, proof, link, logs, ports),
+        Shape::Meeting(meeting) => meeting::run(release, meeting, link, logs, ports),
         Shape::Alone => run_alone(release, row, link, logs),
         Shape::Watcher(word) => run_watcher(release, row, word, link, logs),
     }
@@ -121,49 +99,89 @@ fn run_pair(
     ports: &mut Ports,
 ) -> Result<Outcome> {
     let port = ports.take();
-    let side = |name: &str, peer: &[&str]| {
+    let side = |peer: &[&str]| {
         let mut command = under_adverb(release, link, row.program);
         command
             .args(&row.args)
             .args(["-p", &port.to_string()])
             .args(peer);
-        Job::start(&mut command, Some(&logs.join(format!("{port}-{name}.log"))))
+        command
     };
-    let mut server = side("server", &[])?;
-    if let Some(why) = wait_for_listener(&mut server, port)? {
-        return Ok(Outcome::Failed(why));
+    Sides {
+        server: side(&[]),
+        client: side(&["127.0.0.1"]),
+        server_stays: false,
     }
-    let mut client = side("client", &["127.0.0.1"])?;
+    .run(
+        logs,
+        port,
+        |server| wait_for_listener(server, port),
+        |server, client| judge(proof, server, client),
+    )
+}
 
-    let mut until = Instant::now() + BOUND;
-    let (served, asked) = loop {
-        let ends = (server.poll()?, client.poll()?);
-        if let (Some(served), Some(asked)) = ends {
-            break (served, asked);
+/// Two programs, one of which waits for the other.
+pub(super) struct Sides {
+    pub(super) server: Command,
+    pub(super) client: Command,
+    /// It serves one client after the other, and is ended when the client has ended well.
+    pub(super) server_stays: bool,
+}
+
+impl Sides {
+    /// Starts the server, the client once the server is `ready` (an error text when it never is), and asks `judge` what
+    /// is wrong with the output of a server and a client that both succeeded.
+    pub(super) fn run(
+        mut self,
+        logs: &Path,
+        number: u16,
+        ready: impl FnOnce(&mut Job) -> Result<Option<String>>,
+        judge: impl FnOnce(&str, &str) -> Option<String>,
+    ) -> Result<Outcome> {
+        let log = |name: &str| logs.join(format!("{number}-{name}.log"));
+        let mut server = Job::start(&mut self.server, Some(&log("server")))?;
+        if let Some(why) = ready(&mut server)? {
+            return Ok(Outcome::Failed(why));
         }
+        let mut client = Job::start(&mut self.client, Some(&log("client")))?;
+
+        let mut until = Instant::now() + BOUND;
         let failed = |end: Option<ExitStatus>| end.is_some_and(|status| !status.success());
-        if failed(ends.0) || failed(ends.1) {
-            until = until.min(Instant::now() + GRACE);
-        }
-        if Instant::now() > until {
-            return Ok(Outcome::Failed(report_hang(&mut server, &mut client)?));
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    };
-    let (server_says, client_says) = (server.output(), client.output());
-    let verdict = if served.success() && asked.success() {
-        judge(proof, &server_says, &client_says)
-    } else {
-        Some(format!("server: {served}, client: {asked}"))
-    };
-    Ok(match verdict {
-        None => Outcome::Passed,
-        Some(why) => Outcome::Failed(format!(
-            "{why}\n-- server said:\n{}\n-- client said:\n{}",
-            essence(&server_says),
-            essence(&client_says)
-        )),
-    })
+        let (served, asked) = loop {
+            let ends = (server.poll()?, client.poll()?);
+            match ends {
+                (Some(_), Some(_)) => break ends,
+                (None, Some(asked)) if self.server_stays && asked.success() => break ends,
+                _ => {}
+            }
+            if failed(ends.0) || failed(ends.1) {
+                until = until.min(Instant::now() + GRACE);
+            }
+            if Instant::now() > until {
+                return Ok(Outcome::Failed(report_hang(&mut server, &mut client)?));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let (server_says, client_says) = (server.output(), client.output());
+        let verdict = if failed(served) || failed(asked) {
+            let say = |end: Option<ExitStatus>| {
+                end.map_or_else(|| "still there".to_owned(), |status| status.to_string())
+            };
+            Some(format!("server: {}, client: {}", say(served), say(asked)))
+        } else if self.server_stays && served.is_some() {
+            Some("the server did not wait for another client".to_owned())
+        } else {
+            judge(&server_says, &client_says)
+        };
+        Ok(match verdict {
+            None => Outcome::Passed,
+            Some(why) => Outcome::Failed(format!(
+                "{why}\n-- server said:\n{}\n-- client said:\n{}",
+                essence(&server_says),
+                essence(&client_says)
+            )),
+        })
+    }
 }
 
 fn report_hang(server: &mut Job, client: &mut Job) -> Result<String> {
@@ -213,7 +231,7 @@ fn judge(proof: &Proof, server: &str, client: &str) -> Option<String> {
 }
 
 /// Counts the lines below perftest's headings `#bytes …` that start with a number.
-fn results(text: &str) -> usize {
+pub(super) fn results(text: &str) -> usize {
     text.lines()
         .skip_while(|line| !line.trim_start().starts_with("#bytes"))
         .filter(|line| {
@@ -325,17 +343,5 @@ mod tests {
             )
             .is_some()
         );
-    }
-
-    #[test]
-    fn a_listening_socket_is_seen_without_connecting() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
-        let address = listener.local_addr().expect("it is bound");
-        assert!(is_listening(address.port()));
-
-        // Not "closed and gone": a process that another test is starting holds our files until it executes.
-        let connection = std::net::TcpStream::connect(address).expect("it listens");
-        let port = connection.local_addr().expect("it is connected").port();
-        assert!(!is_listening(port));
     }
 }

@@ -15,6 +15,9 @@ const HEADER: &str = "\
 # class of its reason. Any other outcome fails `cargo xtask pyverbs`, which also writes this file: `--bless`.
 ";
 
+/// The class of the tests that look for the network interface of a device in sysfs, which not every system lets us show.
+pub(super) const NEEDS_SYSFS: &str = "needs adverb run --sysfs";
+
 /// The class of the tests that only a system with huge pages runs.
 pub(super) const NEEDS_HUGE_PAGES: &str = "needs huge pages";
 
@@ -44,7 +47,7 @@ const CLASSES: &[(&str, &str, &str)] = &[
     ("", "huge pages", NEEDS_HUGE_PAGES),
     ("test_odp", "Huge", NEEDS_HUGE_PAGES),
     ("test_mlx5", "net interface", "mlx5 only"),
-    ("test_rdmacm", "net interface", "connection manager"),
+    ("test_rdmacm", "net interface", NEEDS_SYSFS),
 ];
 
 /// An outcome as the file has it.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::clients::{hang_report, under_adverb};
+use crate::clients::{hang_report, with_options};
 use crate::process::{Job, tail};
 use crate::tree::{self, Release};
 
@@ -40,6 +40,8 @@ pub(super) struct Suite {
     tests: PathBuf,
     logs: PathBuf,
     modules: Vec<String>,
+    /// Whether this system lets programs see our devices in sysfs.
+    pub(super) sysfs: bool,
 }
 
 impl Suite {
@@ -76,6 +78,7 @@ impl Suite {
             tests,
             logs,
             modules,
+            sysfs: can_show_sysfs(release),
         }))
     }
 
@@ -142,7 +145,11 @@ impl Suite {
         only: &[String],
         log: &Path,
     ) -> Result<Option<String>> {
-        let mut command = under_adverb(release, link, PYTHON);
+        let mut options = vec!["--links", link];
+        if self.sysfs {
+            options.push("--sysfs");
+        }
+        let mut command = with_options(release, &options, PYTHON);
         command
             .arg(tree::root().join("tests/pyverbs/module.py"))
             .arg(&self.tests)
@@ -155,6 +162,21 @@ impl Suite {
             Some(status) if status.success() => None,
             Some(status) => Some(format!("{status}\n{}", tail(&job.output(), 12))),
         })
+    }
+}
+
+fn can_show_sysfs(release: &Release) -> bool {
+    let tried = with_options(release, &["--sysfs"], "true").output();
+    match tried {
+        Ok(output) if output.status.success() => true,
+        Ok(output) => {
+            println!(
+                "{}\nthe tests that read sysfs may be skipped",
+                String::from_utf8_lossy(&output.stderr).trim_end()
+            );
+            false
+        }
+        Err(_) => false,
     }
 }
 
