@@ -43,7 +43,7 @@ pub(crate) struct RunArgs {
     /// Ways that packets may take: a subset of loopback,shm,udp (default: all of them)
     #[arg(long, value_name = "L", value_delimiter = ',')]
     pub(crate) links: Vec<Link>,
-    /// Show the devices in /sys/class/infiniband too, to programs that look there (needs root or user namespaces)
+    /// Show the devices in /sys/class/infiniband and /dev/infiniband too (needs root or user namespaces)
     #[arg(long)]
     pub(crate) sysfs: bool,
     /// The program and its arguments; its exit status and signals become those of this command

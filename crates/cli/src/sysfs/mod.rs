@@ -1,8 +1,10 @@
-//! `adverb run --sysfs`: /sys/class/infiniband and /sys/class/infiniband_verbs as a program sees them.
+//! `adverb run --sysfs`: /sys/class/infiniband, /sys/class/infiniband_verbs and /dev/infiniband as a program sees them.
 //!
 //! `tree` says which files there are and takes what they hold from the library's own queries, `words` has the spellings
-//! of sysfs, `view` puts the files where the program finds them, `refusal` says why a system does not allow that.
+//! of sysfs, `nodes` are the device files, `view` puts all of it where the program finds it, `refusal` says why a system
+//! does not allow that.
 
+mod nodes;
 mod refusal;
 mod tree;
 mod view;
@@ -19,10 +21,10 @@ pub(crate) use tree::of_software_devices;
 /// The name of the hidden command that prints the files as JSON.
 pub(crate) const COMMAND: &str = "sysfs-tree";
 
-/// Something below /sys/class.
+/// Something below /sys/class, or another directory that is covered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
-    /// Seen from /sys/class.
+    /// Seen from there.
     pub(crate) path: String,
     pub(crate) node: Node,
 }
@@ -33,9 +35,11 @@ pub(crate) enum Node {
     Directory,
     File(String),
     Link(String),
+    /// What /dev/null is.
+    Null,
 }
 
-/// Moves this process into a view of /sys/class with the software devices in it. `environment` is that of the program,
+/// Moves this process into a view of /sys/class and /dev with the software devices in it. `environment` is that of the program,
 /// because it decides which devices there are.
 pub(crate) fn show(environment: &[(&'static str, OsString)]) -> Result<()> {
     let entries = ask(environment).context("--sysfs: cannot ask for the software devices")?;

@@ -86,7 +86,7 @@ impl fmt::Display for Refusal {
             write!(f, "; {cause}")?;
         }
         f.write_str(
-            ". --sysfs needs root or a user namespace. Without it everything works but what programs read in /sys/class/infiniband",
+            ". --sysfs needs root or a user namespace. Without it everything works but what programs look for in /sys/class/infiniband and /dev/infiniband",
         )
     }
 }

@@ -1,9 +1,10 @@
-//! Puts entries below /sys/class, for this process and what becomes of it.
+//! Puts entries below /sys/class and /dev/infiniband, for this process and what becomes of it.
 //!
 //! A class cannot be added to sysfs from outside the kernel. So a small file system of our own covers /sys/class, in a mount
 //! namespace that only this process has: what was there is mounted into it again, class by class, and ours stand beside
 //! it. The links in the classes lead upwards (`../../devices/…`) and still arrive. Classes that the kernel adds later do
-//! not show; devices that it adds to a class do.
+//! not show; devices that it adds to a class do. /dev is treated likewise, because only root could make a directory in it,
+//! and for all to see; where there is a /dev/infiniband, only that.
 //!
 //! Where the host has a device with a name of ours, ours is seen: it is the one that the program's libibverbs has.
 
@@ -20,9 +21,10 @@ use nix::sched::{CloneFlags, unshare};
 use rustix::process::{getegid, geteuid};
 
 use super::refusal::Refusal;
-use super::{Entry, Node};
+use super::{Entry, Node, nodes};
 
 const CLASS: &str = "/sys/class";
+const NULL: &str = "/dev/null";
 
 /// What a file system without devices and programs should be mounted with.
 const HARMLESS: MsFlags = MsFlags::MS_NOSUID
@@ -36,7 +38,18 @@ pub(super) fn enter(entries: &[Entry]) -> Result<()> {
         );
     }
     namespace()?;
-    cover(entries).map_err(|(what, error)| Refusal::new(&what, Some(error)).into())
+    show(entries).map_err(|(what, error)| Refusal::new(&what, Some(error)).into())
+}
+
+fn show(entries: &[Entry]) -> Step {
+    let (directory, nodes) = nodes::of(entries);
+    let none = None::<&str>;
+    let class = Path::new(CLASS);
+    cover(class, entries)?;
+    // As sysfs, where nobody can make a file either.
+    let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | HARMLESS;
+    mount(none, class, none, read_only, none).map_err(at(class))?;
+    cover(directory, &nodes)
 }
 
 /// A mount namespace of our own. Nothing that is mounted in it reaches the host; what the host mounts later is seen.
@@ -76,58 +89,75 @@ fn own_user((user, group): (u32, u32)) -> Result<()> {
 
 type Step = Result<(), (String, Errno)>;
 
-fn cover(entries: &[Entry]) -> Step {
-    let none = None::<&str>;
-    let before = Original::open()?;
+fn cover(directory: &Path, entries: &[Entry]) -> Step {
+    let before = Original::open(directory)?;
+    let null = File::open(NULL).map_err(io(Path::new(NULL)))?;
     mount(
         Some("adverb"),
-        CLASS,
+        directory,
         Some("tmpfs"),
         HARMLESS,
         Some("mode=755,size=8m"),
     )
-    .map_err(at(Path::new(CLASS)))?;
+    .map_err(at(directory))?;
     let mut mixed = BTreeSet::new();
     for entry in entries {
-        mixed.extend(entry.path.split('/').next());
-        lay(entry)?;
+        mixed.extend(entry.path.split_once('/').map(|(first, _)| first));
+        lay(directory, entry, &null)?;
     }
-    for class in before.names("")? {
-        if mixed.contains(class.as_str()) {
-            for device in before.names(&class)? {
-                before.show(&format!("{class}/{device}"))?;
+    for name in before.names("")? {
+        if mixed.contains(name.as_str()) {
+            for below in before.names(&name)? {
+                before.show(&format!("{name}/{below}"))?;
             }
         } else {
-            before.show(&class)?;
+            before.show(&name)?;
         }
     }
-    // As sysfs, where nobody can make a file either.
-    let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | HARMLESS;
-    mount(none, CLASS, none, read_only, none).map_err(at(Path::new(CLASS)))
+    Ok(())
 }
 
-fn lay(entry: &Entry) -> Step {
-    let path = Path::new(CLASS).join(&entry.path);
+fn lay(directory: &Path, entry: &Entry, null: &File) -> Step {
+    let path = directory.join(&entry.path);
     let parent = path.parent().unwrap_or(&path);
     fs::create_dir_all(parent).map_err(io(parent))?;
     match &entry.node {
         Node::Directory => fs::create_dir_all(&path),
         Node::File(text) => fs::write(&path, text),
         Node::Link(target) => symlink(target, &path),
+        Node::Null => {
+            fs::write(&path, "").map_err(io(&path))?;
+            return bind(&descriptor(null), &path);
+        }
     }
     .map_err(io(&path))
 }
 
-/// /sys/class as it was before it was covered, reached by a descriptor.
-struct Original(File);
+fn descriptor(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
 
-impl Original {
-    fn open() -> Result<Self, (String, Errno)> {
-        File::open(CLASS).map(Self).map_err(io(Path::new(CLASS)))
+/// With all that is mounted below: a part alone may not be taken out of what another user mounted.
+fn bind(from: &Path, to: &Path) -> Step {
+    let none = None::<&str>;
+    let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
+    mount(Some(from), to, none, flags, none).map_err(at(to))
+}
+
+/// A directory as it was before it was covered, reached by a descriptor.
+struct Original<'a> {
+    place: &'a Path,
+    before: File,
+}
+
+impl<'a> Original<'a> {
+    fn open(place: &'a Path) -> Result<Self, (String, Errno)> {
+        let before = File::open(place).map_err(io(place))?;
+        Ok(Self { place, before })
     }
 
     fn path(&self, below: &str) -> PathBuf {
-        let here = PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()));
+        let here = descriptor(&self.before);
         if below.is_empty() {
             here
         } else {
@@ -145,7 +175,7 @@ impl Original {
 
     /// Shows something in its old place, unless one of ours is there.
     fn show(&self, below: &str) -> Step {
-        let (from, to) = (self.path(below), Path::new(CLASS).join(below));
+        let (from, to) = (self.path(below), self.place.join(below));
         if to.symlink_metadata().is_ok() {
             return Ok(());
         }
@@ -159,16 +189,7 @@ impl Original {
         } else {
             fs::write(&to, "").map_err(io(&to))?;
         }
-        let none = None::<&str>;
-        // With all that is mounted below: a part alone may not be taken out of what another user mounted.
-        mount(
-            Some(&from),
-            &to,
-            none,
-            MsFlags::MS_BIND | MsFlags::MS_REC,
-            none,
-        )
-        .map_err(at(&to))
+        bind(&from, &to)
     }
 }
 

@@ -1,4 +1,4 @@
-//! `adverb run --sysfs`: what the program sees below /sys/class, and that nobody else sees it.
+//! `adverb run --sysfs`: what the program sees below /sys/class and /dev, and that nobody else sees it.
 //!
 //! A system may forbid all of it to those who are not root. Then the tests want to be told so.
 
@@ -83,6 +83,37 @@ fn the_program_sees_the_device_and_its_network_interface() {
 }
 
 #[test]
+fn the_program_may_read_and_write_the_device_file_that_sysfs_names() {
+    let Some(text) = seen(
+        "cd /dev/infiniband && ls && test -c uverbs0 -a -r uverbs0 -a -w uverbs0 && : >uverbs0 \
+         && printf '%d:%d\\n' 0x$(stat -c %t uverbs0) 0x$(stat -c %T uverbs0) && cat /sys/class/infiniband_verbs/uverbs0/dev \
+         && echo >/dev/null && test ! -e /dev/infiniband/file",
+    ) else {
+        return;
+    };
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines.contains(&"uverbs0"), "{text}");
+    let [.., number, told] = lines.as_slice() else {
+        panic!("{text}")
+    };
+    assert_eq!(number, told);
+}
+
+#[test]
+fn the_other_device_files_are_still_there() {
+    let Some(text) =
+        seen("ls /dev; echo written >/dev/shm/adverb-test.$$ && rm /dev/shm/adverb-test.$$")
+    else {
+        return;
+    };
+    for file in std::fs::read_dir("/dev").expect("devices") {
+        let name = file.expect("an entry").file_name();
+        let name = name.to_str().expect("text");
+        assert!(text.lines().any(|line| line == name), "{name}: {text}");
+    }
+}
+
+#[test]
 fn what_the_host_has_is_still_there() {
     let Some(text) =
         seen("cd /sys/class && ls && echo; cat net/lo/operstate; cat /sys/class/net/lo/mtu")
@@ -108,6 +139,7 @@ fn nobody_else_sees_it() {
         return;
     };
     assert!(inside.contains(" /sys/class "), "{inside}");
+    assert!(inside.contains("/dev/infiniband/uverbs0 "), "{inside}");
     assert!(inside.ends_with("refused\n"), "{inside}");
     assert_eq!(mounts(), before);
 }
