@@ -81,7 +81,7 @@ impl Row {
 /// Seconds for a client: ten times what a slow row takes in a guest that has the host for itself.
 const BOUND: u32 = 60;
 
-/// Programs and arguments; which GIDs; in which weather.
+/// Programs and arguments; which GIDs, or which address of the connection manager; in which weather.
 type Group = (
     &'static [(&'static str, &'static str)],
     &'static [u8],
@@ -181,6 +181,48 @@ const GROUPS: &[Group] = &[
         ],
         &[1, 2],
         &[Loss, Reorder],
+    ),
+    // The connection manager: ours against the kernel's.
+    (
+        &[
+            ("rping", "-v -V -C 20"),
+            ("rping", "-v -V -C 10 -S 65535"),
+            ("ucmatose", "-c 5 -C 10 -S 4096"),
+            ("udaddy", "-c 3 -C 10 -S 1024"),
+        ],
+        &[1, 2],
+        &[Fair],
+    ),
+    (
+        &[
+            ("rping", "-v -V -q -C 10"),
+            ("ucmatose", "-c 3 -m -t 32"),
+            ("cmtime", "-c 20"),
+            ("rdma_client", ""),
+            ("ib_send_lat", "-F -R -n 100"),
+            ("ib_send_lat", "-F -R -c UD -n 100"),
+            ("ib_send_bw", "-F -R -e -n 100"),
+            ("ib_write_bw", "-F -R -n 100"),
+            ("ib_read_lat", "-F -R -n 100"),
+            ("ib_read_bw", "-F -R -e -n 100"),
+            ("ib_atomic_bw", "-F -R -n 100"),
+        ],
+        &[1],
+        &[Fair],
+    ),
+    // What is lost of a datagram's data stops udaddy for ever, so here are the others alone.
+    (
+        &[
+            ("rping", "-v -V -C 50 -S 4096"),
+            ("ucmatose", "-c 10 -C 20 -S 4096"),
+        ],
+        &[1, 2],
+        &[Loss, Reorder],
+    ),
+    (
+        &[("ib_write_bw", "-F -R -n 100"), ("cmtime", "-c 20")],
+        &[1],
+        &[Loss],
     ),
 ];
 

@@ -1,9 +1,10 @@
 //! `cargo xtask interop`: Adverb against the kernel's software RoCE, in a virtual machine.
 //!
 //! `matrix` says what is run, `machine` builds and boots the machine and hands files over, `verdict` judges what the
-//! programs left, `suite` compares the Rust API's tests on both devices. docs/interop.md explains what differs.
+//! programs left, `manager` those of the connection manager, `suite` compares the Rust API's tests on both devices. docs/interop.md explains what differs.
 
 mod machine;
+mod manager;
 mod matrix;
 mod suite;
 mod verdict;

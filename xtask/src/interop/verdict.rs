@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::last_lines;
+use super::manager;
 use super::matrix::{Role, Row, Weather};
 
 pub(super) enum Verdict {
@@ -81,6 +82,9 @@ fn complaint(row: &Row, server: &str, client: &str) -> Option<String> {
                 None
             }
         });
+    }
+    if !row.program.starts_with("ib_") && row.program != "interop" {
+        return manager::complaint(row, server, client);
     }
     if row.program == "interop" {
         return each.iter().find_map(|(name, text)| {
