@@ -10,6 +10,7 @@
 //! - [`Sleepers`]: several threads behind that one flag;
 //! - [`Leadership`]: which thread of a process watches for the others;
 //! - [`EventFd`]: the descriptor that programs block on;
+//! - [`Uncancelled`]: what keeps `pthread_cancel` from unwinding us;
 //! - [`memfd`], [`map`], [`sockopt`], [`datagram`]: the calls into the kernel that the crates above may not make themselves,
 //!   because they forbid unsafe code.
 //!
@@ -32,6 +33,7 @@ mod process_page;
 mod region;
 mod sleep;
 mod sleepers;
+mod uncancelled;
 
 pub use block::Block;
 pub use demand::{DemandError, DemandRegion};
@@ -42,3 +44,4 @@ pub use process_page::{PageError, ProcessPage};
 pub use region::{Region, RegionError};
 pub use sleep::SleepFlag;
 pub use sleepers::Sleepers;
+pub use uncancelled::Uncancelled;

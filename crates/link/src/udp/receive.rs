@@ -2,6 +2,7 @@
 
 use std::io::IoSliceMut;
 
+use adverb_mem::Uncancelled;
 use adverb_wire::{Bth, icrc};
 use quinn_udp::RecvMeta;
 
@@ -76,6 +77,7 @@ impl Receiver {
             .buffers
             .each_mut()
             .map(|buffer| IoSliceMut::new(buffer));
+        let _uncancelled = Uncancelled::new();
         let received = endpoint
             .state
             .recv((&endpoint.socket).into(), &mut slices, &mut self.metas);

@@ -6,6 +6,7 @@
 use std::io;
 use std::net::IpAddr;
 
+use adverb_mem::Uncancelled;
 use adverb_mem::datagram::{self, Envelope};
 use adverb_wire::icrc;
 use quinn_udp::Transmit;
@@ -147,6 +148,7 @@ fn transmit(
     segment: usize,
 ) -> io::Result<()> {
     let segment_size = Some(segment).filter(|&segment| segment < contents.len());
+    let _uncancelled = Uncancelled::new();
     if route.traffic_class != 0 {
         let envelope = Envelope {
             to: route.dst,
