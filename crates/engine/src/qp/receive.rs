@@ -108,13 +108,13 @@ impl Qp {
         Ok(())
     }
 
-    /// Reports the entry under way as received.
+    /// Reports the entry under way as received. Who sent a datagram, and how it came (`sl`), only the datagram says.
     pub(super) fn complete_receive(
         &mut self,
         now: Instant,
         op: Operation,
         packet: &Packet<'_>,
-        byte_len: u32,
+        (byte_len, sl): (u32, Option<u8>),
         host: &mut dyn Host,
     ) {
         let Some(wr_id) = self.receiving.abandon() else {
@@ -129,7 +129,7 @@ impl Qp {
         c.byte_len = byte_len;
         c.solicited = packet.bth.solicited;
         c.src_qp = self.attr.dest_qpn;
-        c.sl = self.attr.av.sl;
+        c.sl = sl.unwrap_or(self.attr.av.sl);
         if let Some(imm) = packet.imm {
             c.imm = imm;
             c.flags = WcFlags::WITH_IMM;
@@ -140,7 +140,6 @@ impl Qp {
         }
         if let Some(deth) = packet.deth {
             c.src_qp = deth.src_qp;
-            c.sl = 0;
             c.flags |= WcFlags::GRH;
         }
         host.complete(self.receive_side(), &c);

@@ -303,7 +303,7 @@ impl Qp {
         }
         self.end_message();
         let received = self.receiving.received as u32;
-        self.complete_receive(now, op, packet, received, host);
+        self.complete_receive(now, op, packet, (received, None), host);
         Ok(1)
     }
 
@@ -326,7 +326,7 @@ impl Qp {
         }
         self.end_message();
         if op.has_imm() {
-            self.complete_receive(now, op, packet, len, host);
+            self.complete_receive(now, op, packet, (len, None), host);
         }
         Ok(1)
     }

@@ -121,7 +121,7 @@ impl Qp {
         }
         if op.ends_message() {
             let received = self.receiving.received as u32;
-            self.complete_receive(now, op, packet, received, host);
+            self.complete_receive(now, op, packet, (received, None), host);
         } else {
             self.responder.message = Message::Send;
         }
@@ -188,7 +188,7 @@ impl Qp {
                 done: done + n,
             };
         } else if op.has_imm() {
-            self.complete_receive(now, op, packet, len, host);
+            self.complete_receive(now, op, packet, (len, None), host);
         }
         Ok(())
     }

@@ -102,20 +102,20 @@ impl Qp {
             return Err(DropReason::TooLong);
         }
         let below_ip = packet.emitted_len();
-        let area = grh::Grh::for_packet(
+        let header = grh::Grh::for_packet(
             meta.src,
             meta.dst,
             meta.traffic_class,
             meta.hop_limit,
             below_ip,
-        )
-        .to_bytes();
+        );
+        let (area, sl) = (header.to_bytes(), header.packet_type());
         let placed = self
             .scatter(&area, host)
             .and_then(|()| self.scatter(payload, host));
         match placed {
             Ok(()) => {
-                self.complete_receive(now, op, packet, byte_len as u32, host);
+                self.complete_receive(now, op, packet, (byte_len as u32, Some(sl)), host);
                 Ok(())
             }
             Err(ScatterError::TooLong) => Err(DropReason::TooLong),

@@ -35,6 +35,7 @@ fn a_datagram_arrives_behind_forty_bytes() {
         (140, 0x11, [1, 2, 3, 4], true)
     );
     assert_eq!(c.flags, WcFlags::GRH | WcFlags::WITH_IMM);
+    assert_eq!(c.sl, 0b1010, "RoCEv2 over IPv4");
     let bytes = p.b.world.bytes(to);
     assert_eq!(bytes[40..140], data);
     assert_eq!(bytes[..20], [0; 20]);
