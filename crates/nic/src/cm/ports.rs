@@ -13,16 +13,21 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use adverb_link::Place;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use super::scope::Scope;
 use crate::error::NicError;
-use crate::random;
+use crate::{clock, random};
 
 /// Ports for those who leave the choice to us.
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
+
+/// How long the registry's lock is waited for.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Somebody else may remove an empty directory just before a file is made in it.
 const ATTEMPTS: u32 = 16;
@@ -32,6 +37,8 @@ pub(super) struct Ports {
     dir: PathBuf,
     serial: AtomicU64,
     swept: Once,
+    /// How long the lock is waited for.
+    patience: Duration,
 }
 
 /// A port in a port space.
@@ -81,6 +88,7 @@ impl Ports {
             dir: place.join("ports"),
             serial: AtomicU64::new(0),
             swept: Once::new(),
+            patience: LOCK_PATIENCE,
         }
     }
 
@@ -227,13 +235,27 @@ impl Ports {
             .create(true)
             .truncate(false)
             .open(self.dir.join("lock"))?;
+        let until = clock::now() + self.patience;
         loop {
-            match flock(&file, FlockOperation::LockExclusive) {
-                Err(rustix::io::Errno::INTR) => {}
-                result => {
-                    result?;
-                    return Ok(Lock(file));
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Lock(file)),
+                Err(Errno::INTR) => {}
+                // Whoever has it needs it for an instant, unless somebody has stopped him.
+                Err(Errno::AGAIN) if clock::now() < until => {
+                    std::thread::sleep(Duration::from_micros(200));
                 }
+                Err(Errno::AGAIN) => {
+                    let path = self.dir.join("lock");
+                    return Err(io::Error::new(
+                        ErrorKind::TimedOut,
+                        format!(
+                            "another process has held {} for {:?}",
+                            path.display(),
+                            self.patience
+                        ),
+                    ));
+                }
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -349,6 +371,22 @@ mod tests {
         w.claim("10.0.0.1", 7471, false).unwrap();
         let left = fs::read_dir(w.dir.path().join("ports")).unwrap().count();
         assert_eq!(left, 1, "the lock only");
+    }
+
+    #[test]
+    fn a_lock_that_is_never_given_back_is_an_error_and_no_hang() {
+        let mut w = world();
+        w.ports.patience = Duration::from_millis(20);
+        drop(w.claim("any", 5, false).unwrap());
+        let held = File::open(w.dir.path().join("ports/lock")).unwrap();
+        flock(&held, FlockOperation::LockExclusive).unwrap();
+        let error = w.claim("any", 5, false).unwrap_err();
+        let NicError::Io { source, .. } = &error else {
+            panic!("{error}");
+        };
+        assert!(source.to_string().contains("ports/lock"), "{source}");
+        drop(held);
+        w.claim("any", 5, false).unwrap();
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod connect;
 mod datagrams;
 mod events;
 mod processes;
+mod storm;
 mod stranger;
 mod world;
 
