@@ -44,7 +44,7 @@ pub(crate) fn path_to(dst: &str) -> Path {
 /// A queue pair's number, other than all the others here.
 pub(crate) fn qpn() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(2);
-    (std::process::id() << 9 | NEXT.fetch_add(1, Ordering::Relaxed)) & 0xff_ffff
+    (std::process::id() << 12 | NEXT.fetch_add(1, Ordering::Relaxed)) & 0xff_ffff
 }
 
 pub(crate) fn req(port: u16, private: &[u8]) -> Req {
