@@ -32,6 +32,8 @@ fn over_udp(port: u16, tests: &[&str]) {
         .stdin(Stdio::null())
         .output()
         .unwrap();
+    // Nobody else meets there.
+    let _ = std::fs::remove_dir_all(adverb_link::shm::private_dir(port).unwrap());
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
 }
