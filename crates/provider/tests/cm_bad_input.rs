@@ -8,7 +8,6 @@
 )]
 
 mod cm_scene;
-#[allow(dead_code, reason = "shared with tests that use all of it")]
 mod common;
 
 use std::collections::BTreeSet;

@@ -99,7 +99,9 @@ unsafe fn wish(
     let mut wish = Wish::default();
     // SAFETY: as our caller promises, here and below.
     let pair = unsafe { (*id.public()).qp };
-    if let Some(param) = unsafe { param.as_ref() } {
+    // SAFETY: as above.
+    let given = unsafe { param.as_ref() };
+    if let Some(param) = given {
         wish = Wish {
             // SAFETY: as above.
             private: unsafe { private(param.private_data, param.private_data_len, limit) }?,

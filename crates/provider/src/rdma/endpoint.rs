@@ -114,6 +114,7 @@ pub unsafe extern "C" fn rdma_create_ep(
 pub unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     // SAFETY: as our caller promises, here and below.
     match unsafe { find::<Id>(id) } {
+        // SAFETY: as above.
         Ok(id) => unsafe {
             qp::rdma_destroy_qp(id.public());
             qp::rdma_destroy_srq(id.public());

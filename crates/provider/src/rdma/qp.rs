@@ -297,6 +297,7 @@ pub unsafe extern "C" fn rdma_create_qp_ex(
 pub unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     // SAFETY: as our caller promises, here and below.
     match unsafe { find::<Id>(id) } {
+        // SAFETY: as above.
         Ok(id) => unsafe {
             let pair = (*id.public()).qp;
             if !pair.is_null() && ibv_destroy_qp(pair) == 0 {
@@ -393,6 +394,7 @@ pub unsafe extern "C" fn rdma_create_srq_ex(
 pub unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
     // SAFETY: as our caller promises, here and below.
     match unsafe { find::<Id>(id) } {
+        // SAFETY: as above.
         Ok(id) => unsafe {
             let queue = (*id.public()).srq;
             if !queue.is_null() && ibv_destroy_srq(queue) == 0 {
