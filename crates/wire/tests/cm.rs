@@ -342,3 +342,35 @@ fn a_kernel_s_refusals_and_lookups_read_well() {
     };
     assert_eq!(rep, expected);
 }
+
+/// What a message says of sequence numbers is for the other side: each begins with the number that it was told.
+#[test]
+fn each_side_sends_from_the_number_that_the_other_side_named() {
+    let mut connections = 0;
+    for prefix in ["cm_connect", "cm_lost_rep"] {
+        for path in pcap::all(prefix) {
+            let (mut named, mut first) = (Vec::new(), Vec::new());
+            for ip in pcap::read(&path) {
+                let captured = OnCable::from_bytes(&ip);
+                let packet = Packet::parse(&captured.bth_to_pad).expect("a packet");
+                let psn = match Mad::parse(packet.payload).map(|mad| mad.message) {
+                    Ok(Message::Req(req)) => Some((&mut named, req.psn)),
+                    Ok(Message::Rep(rep)) => Some((&mut named, rep.psn)),
+                    // Data, and not its acknowledgement.
+                    Err(_) if packet.payload.len() > 4 => Some((&mut first, packet.bth.psn)),
+                    _ => None,
+                };
+                if let Some((list, psn)) = psn
+                    && !list.contains(&psn)
+                {
+                    list.push(psn);
+                }
+            }
+            // The one who asked sends first.
+            named.reverse();
+            assert_eq!(first, named, "{}", path.display());
+            connections += 1;
+        }
+    }
+    assert_eq!(connections, 4);
+}

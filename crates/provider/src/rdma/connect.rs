@@ -208,8 +208,8 @@ unsafe fn ask_for_connection(
         timeout: params::timeout_of_request(chosen),
         retry: wish.retry,
         rnr_retry: wish.rnr_retry,
-        sq_psn: state.psn,
-        rq_psn: 0,
+        sq_psn: 0,
+        rq_psn: state.psn,
         remote_qpn: 0,
         responder_resources: checked_depth(
             "responder_resources",

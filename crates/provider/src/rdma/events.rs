@@ -258,8 +258,8 @@ unsafe fn new_request(
                 ),
                 retry: req.retry_count,
                 rnr_retry: req.rnr_retry,
-                sq_psn: state.psn,
-                rq_psn: req.psn.value(),
+                sq_psn: req.psn.value(),
+                rq_psn: state.psn,
                 remote_qpn: req.qpn,
                 responder_resources: req.initiator_depth.min(answers),
                 initiator_depth: req.responder_resources.min(starts),
@@ -339,7 +339,7 @@ unsafe fn on_response(id: &Object<Id>, rep: &Rep) -> Draft {
     if let (Some(conn), Some(device)) = (&mut state.conn, &state.device) {
         let (answers, starts) = depths(device);
         conn.remote_qpn = rep.qpn;
-        conn.rq_psn = rep.psn.value();
+        conn.sq_psn = rep.psn.value();
         conn.rnr_retry = rep.rnr_retry;
         conn.responder_resources = rep.initiator_depth.min(answers);
         conn.initiator_depth = rep.responder_resources.min(starts);

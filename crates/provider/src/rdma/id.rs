@@ -96,7 +96,8 @@ pub(super) struct State {
     /// The devices on which the address that the id is bound to can be reached.
     pub(super) reached_through: Vec<Arc<Device>>,
     pub(super) options: Options,
-    /// The first sequence number that our queue pair will use.
+    /// The first sequence number that our queue pair takes, and the peer's uses: a request or reply says where the *other*
+    /// side begins.
     pub(super) psn: u32,
     /// The timeout that the request announced.
     pub(super) announced_timeout: u8,

@@ -14,7 +14,7 @@ pub struct Rep {
     pub qpn: u32,
     /// 24 bits: the target queue pair of XRC.
     pub eecn: u32,
-    /// The first sequence number that the sender will use.
+    /// The first sequence number that the *receiver* of this will use when it sends.
     pub psn: Psn,
     /// READs and atomics that the sender answers at a time.
     pub responder_resources: u8,

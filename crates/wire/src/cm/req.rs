@@ -139,7 +139,7 @@ pub struct Req {
     pub remote_response_timeout: u8,
     pub transport: CmTransport,
     pub flow_control: bool,
-    /// The first sequence number that the sender will use.
+    /// The first sequence number that the *receiver* of this will use when it sends.
     pub psn: Psn,
     /// Timer code (5 bits): how soon the sender of this answers a REP.
     pub local_response_timeout: u8,
