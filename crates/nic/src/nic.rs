@@ -186,9 +186,15 @@ impl Nic {
 
     /// Opens the sockets of a device, once.
     pub(crate) fn open_udp(&self, device: &Device) -> Result<Arc<UdpLink>, NicError> {
+        let links = self.udp.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(link) = link_of(&links, device) {
+            return Ok(link);
+        }
+        drop(links);
         let mut links = self.udp.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, link)) = links.iter().find(|(index, _)| *index == device.index) {
-            return Ok(Arc::clone(link));
+        // Another thread may have been quicker.
+        if let Some(link) = link_of(&links, device) {
+            return Ok(link);
         }
         let config = UdpConfig {
             addresses: device.addresses.clone(),
@@ -220,6 +226,11 @@ impl Nic {
         self.udp_open.store(true, Ordering::Release);
         Ok(link)
     }
+}
+
+fn link_of(links: &[(u32, Arc<UdpLink>)], device: &Device) -> Option<Arc<UdpLink>> {
+    let (_, link) = links.iter().find(|(index, _)| *index == device.index)?;
+    Some(Arc::clone(link))
 }
 
 /// Regions and windows together, over all contexts of the process.

@@ -1,8 +1,8 @@
 //! Which link a packet takes.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use adverb_engine::{Av, Instant};
 use adverb_link::{Capabilities, Link, Path, Route, SendError, UdpLink, qpn};
@@ -171,14 +171,18 @@ impl Nic {
         }
     }
 
+    /// Calls `f` with the sockets of each device. Whoever holds the lock of a queue pair may open sockets, and `f` may ask for
+    /// such a lock, so none of ours is held meanwhile. Sockets once open stay.
     pub(crate) fn each_udp(&self, mut f: impl FnMut(&UdpLink)) {
-        let links = self
-            .udp
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        for (_, link) in links.iter() {
-            f(link);
+        for at in 0.. {
+            let Some(link) = self.udp_at(at) else { return };
+            f(&link);
         }
+    }
+
+    fn udp_at(&self, at: usize) -> Option<Arc<UdpLink>> {
+        let links = self.udp.read().unwrap_or_else(PoisonError::into_inner);
+        links.get(at).map(|(_, link)| Arc::clone(link))
     }
 
     /// Whether the peer is a living process of this host that has not looked since `sent`. What we
@@ -221,4 +225,31 @@ pub(crate) fn path_of(av: &Av) -> Path {
 /// this host are one peer: the made-up link-local GID has no address a socket could send from.
 pub(crate) fn same_peer(device: &Device, src: IpAddr, expected: IpAddr) -> bool {
     src == expected || (device.owns(src) && device.owns(expected))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// Otherwise a thread that holds a queue pair and opens sockets waits for one that looks into sockets and wants the
+    /// queue pair.
+    #[test]
+    fn sockets_are_opened_while_another_thread_looks_into_others() {
+        let nic = Nic::of_process().unwrap();
+        let device = crate::device::devices().unwrap().remove(0);
+        nic.open_udp(&device).unwrap();
+        let mut looked = false;
+        nic.each_udp(|_| {
+            let (opened, wait) = mpsc::channel();
+            let (nic, device) = (Arc::clone(&nic), Arc::clone(&device));
+            std::thread::spawn(move || {
+                drop(nic.udp.write());
+                opened.send(nic.open_udp(&device).is_ok())
+            });
+            looked |= wait.recv_timeout(Duration::from_secs(30)).unwrap();
+        });
+        assert!(looked);
+    }
 }
