@@ -2,8 +2,9 @@
 //!
 //! The pair is tests/c/survivor.c: two processes that ping-pong, and probe a silent peer with an empty RDMA WRITE so
 //! that there is always something to be missed. The side that survives must end by itself with error completions, use
-//! its device again in the same process, and a fresh pair must work at once. Every fourth pair is perftest instead,
-//! where the survivor learns of the death by TCP or by its own completions, whichever is first.
+//! its device again in the same process, and a fresh pair must work at once. Of five pairs one is perftest instead, where
+//! the survivor learns of the death by TCP or by its own completions, whichever is first, and one is rping
+//! (`kill_manager`).
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use anyhow::{Context, Result};
 use crate::args::Args;
 use crate::clients::{LINKS, Ports, hang_report, under_adverb, wait_for_listener};
 use crate::ctests;
+use crate::kill_manager::{self, Death};
 use crate::process::{Job, tail};
 use crate::tally::{Outcome, Tally};
 use crate::tree::{self, Release};
@@ -24,6 +26,8 @@ const BOUND: Duration = Duration::from_secs(20);
 const LOST_PEER: i32 = 7;
 /// The same before both sides were connected, seen by TCP.
 const LOST_EARLY: i32 = 8;
+/// The program whose pairs meet by the connection manager.
+const MANAGED: &str = "rping";
 
 pub(crate) fn command(mut args: Args) -> Result<bool> {
     let count = args.value("--count")?.unwrap_or(20);
@@ -56,7 +60,12 @@ pub(crate) fn run(release: &Release, count: u32, seed: Option<u64>) -> Result<bo
         let started = Instant::now();
         let plan = test.plan(round);
         let name = plan.to_string();
-        let outcome = match test.kill_one(&plan)? {
+        let wrong = if plan.program == MANAGED {
+            test.kill_managed(&plan)?
+        } else {
+            test.kill_one(&plan)?
+        };
+        let outcome = match wrong {
             None => match test.fresh_pair(plan.link)? {
                 None => Outcome::Passed,
                 Some(why) => Outcome::Failed(format!("a fresh pair afterwards: {why}")),
@@ -104,14 +113,15 @@ impl std::fmt::Display for Plan {
 
 impl Test<'_> {
     fn plan(&mut self, round: u32) -> Plan {
-        let (program, args): (_, &[&str]) = match round % 4 {
+        let (program, args): (_, &[&str]) = match round % 5 {
             0 => ("survivor", &["poll"]),
             1 => ("survivor", &["event"]),
             2 => ("survivor", &["event", "65536"]),
-            _ if tree::on_path("ib_write_bw") => (
+            3 if tree::on_path("ib_write_bw") => (
                 "ib_write_bw",
                 &["-d", "adverb0", "-x", "1", "-F", "-D", "10"],
             ),
+            4 if tree::on_path(MANAGED) => (MANAGED, &[]),
             _ => ("survivor", &["poll", "65536"]),
         };
         Plan {
@@ -146,6 +156,15 @@ impl Test<'_> {
             &mut command,
             Some(&self.logs.join(format!("{port}-{name}.log"))),
         )
+    }
+
+    fn kill_managed(&mut self, plan: &Plan) -> Result<Option<String>> {
+        let death = Death {
+            of_server: plan.kill_server,
+            after: Duration::from_micros(plan.after_us),
+        };
+        let port = self.ports.take();
+        kill_manager::round(self.release, &self.logs, plan.link, port, &death)
     }
 
     /// Kills one side; says what the other did wrong.

@@ -12,6 +12,7 @@ mod dist;
 mod fuzz;
 mod interop;
 mod kill;
+mod kill_manager;
 mod memcheck;
 mod mutants;
 mod process;

@@ -47,19 +47,19 @@ pub(super) fn is_listening(port: u16) -> bool {
 
 /// Who listened on a port of the connection manager, in any port space, before a server was started. The registry is a
 /// directory below the place where processes find each other; each listener has a file there, and the dead leave theirs.
-pub(super) struct Registry {
+pub(crate) struct Registry {
     port: u16,
     before: BTreeSet<PathBuf>,
 }
 
 impl Registry {
-    pub(super) fn look(port: u16) -> Self {
+    pub(crate) fn look(port: u16) -> Self {
         let before = listeners(&places(), port);
         Self { port, before }
     }
 
     /// Whether somebody listens who did not then.
-    pub(super) fn has_new_listener(&self) -> bool {
+    pub(crate) fn has_new_listener(&self) -> bool {
         !listeners(&places(), self.port).is_subset(&self.before)
     }
 }

@@ -155,6 +155,7 @@ fn rping(address: &str, options: &str, count: usize) -> Row {
             ready: Ready::Listens(None),
             signs,
             server_stays: false,
+            sysfs: false,
         },
     )
 }
@@ -176,6 +177,7 @@ fn rping_persistent() -> Row {
             ready: Ready::Listens(None),
             signs,
             server_stays: true,
+            sysfs: false,
         },
     );
     row.args = vec!["-P with three clients".to_owned()];
@@ -196,6 +198,7 @@ fn ucmatose(address: &str, both_sides: &str, client: &str) -> Row {
             ready: Ready::Listens(None),
             signs,
             server_stays: false,
+            sysfs: false,
         },
     )
 }
@@ -211,6 +214,7 @@ fn udaddy(address: &str, options: &str) -> Row {
             ready: Ready::Listens(Some(UDADDY_PORT)),
             signs,
             server_stays: false,
+            sysfs: false,
         },
     )
 }
@@ -228,6 +232,7 @@ fn mckey(both_sides: &str, sender: &str) -> Row {
             ready: Ready::Says("joined dgid"),
             signs,
             server_stays: false,
+            sysfs: false,
         },
     )
 }
@@ -242,6 +247,7 @@ fn simple(program: &'static str, server: &str, client: &str) -> Row {
             ready: Ready::Listens(None),
             signs: both(" end 0", 1),
             server_stays: false,
+            sysfs: false,
         },
     )
 }
@@ -257,6 +263,7 @@ fn cmtime() -> Row {
             ready: Ready::Listens(None),
             signs: steps.map(|step| Sign::Client(step.to_owned(), 1)).into(),
             server_stays: false,
+            sysfs: false,
         },
     )
 }
@@ -272,6 +279,7 @@ fn perftest(program: &'static str, options: &str) -> Row {
             ready: Ready::Listens(None),
             signs: vec![Sign::Results(1)],
             server_stays: false,
+            sysfs: false,
         },
     )
 }
@@ -291,6 +299,7 @@ fn qperf(tests: &str) -> Row {
             ready: Ready::Tcp,
             signs,
             server_stays: true,
+            sysfs: false,
         },
     )
 }

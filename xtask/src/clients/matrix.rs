@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use super::manager;
+use super::launcher::Launcher;
 use super::meeting::Meeting;
+use super::{frameworks, manager};
 
 /// How a row is run and judged.
 pub(crate) enum Shape {
@@ -11,6 +12,8 @@ pub(crate) enum Shape {
     Pair(Proof),
     /// Two processes that meet by the connection manager.
     Meeting(Meeting),
+    /// One program that starts processes which talk to each other.
+    Launcher(Launcher),
     /// One process that ends by itself, prints nothing on stderr, and names the device.
     Alone,
     /// One process that waits for events for ever once it has printed this.
@@ -190,6 +193,7 @@ pub(crate) fn rows() -> Vec<Row> {
         alone("ibv_devices", ""),
         alone("ibv_devinfo", ""),
         alone("ibv_devinfo", "-v"),
+        alone("fi_info", "-p verbs"),
         Row {
             program: "ibv_asyncwatch",
             args: Vec::new(),
@@ -215,6 +219,7 @@ pub(crate) fn rows() -> Vec<Row> {
         }
     }
     rows.extend(manager::rows());
+    rows.extend(frameworks::rows());
     rows
 }
 

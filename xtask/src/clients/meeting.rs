@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::listening::{Ports, Registry};
-use super::pair::{Sides, results, wait_for_listener, wait_until, with_options};
+use super::pair::{Sides, results, sysfs_refusal, wait_for_listener, wait_until, with_options};
 use crate::tally::Outcome;
 use crate::tree::Release;
 
@@ -20,6 +20,8 @@ pub(crate) struct Meeting {
     pub(super) ready: Ready,
     pub(super) signs: Vec<Sign>,
     pub(super) server_stays: bool,
+    /// Whether they look for the device in files.
+    pub(super) sysfs: bool,
 }
 
 /// When the client may come.
@@ -51,11 +53,18 @@ pub(super) fn run(
     logs: &Path,
     ports: &mut Ports,
 ) -> Result<Outcome> {
+    let mut options = vec!["--links", link];
+    if meeting.sysfs {
+        options.push("--sysfs");
+        if let Some(why) = sysfs_refusal(release)? {
+            return Ok(Outcome::Skipped(why));
+        }
+    }
     let port = ports.take();
     let number = port.to_string();
     let side = |words: &[String]| -> Command {
         // stdbuf: most programs do not flush what they print into a file before they end.
-        let mut command = with_options(release, &["--links", link], "stdbuf");
+        let mut command = with_options(release, &options, "stdbuf");
         command.arg("-oL");
         command.args(words.iter().map(|word| word.replace(PORT, &number)));
         command
@@ -93,7 +102,7 @@ pub(super) fn run(
 }
 
 /// Which sign is missing.
-fn complaint(signs: &[Sign], server: &str, client: &str) -> Option<String> {
+pub(super) fn complaint(signs: &[Sign], server: &str, client: &str) -> Option<String> {
     let few = |name: &str, text: &str, sign: &str, wanted: usize| {
         let found = text.lines().filter(|line| line.contains(sign)).count();
         (found < wanted)

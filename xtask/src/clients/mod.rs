@@ -1,8 +1,11 @@
 //! Unmodified verbs programs, server and client as two processes, on the drop-in libraries of the release build.
 //!
-//! `matrix` says what is run, `manager` what of it meets by the connection manager, `options` what else perftest can be
-//! told, `pair` and `meeting` how two processes are run against each other, `listening` how we see that one is ready.
+//! `matrix` says what is run, `manager` what of it meets by the connection manager, `frameworks` what stands on libfabric,
+//! UCX and their like, `options` what else perftest can be told, `pair`, `meeting` and `launcher` how several processes
+//! are run against each other, `listening` how we see that one is ready.
 
+mod frameworks;
+mod launcher;
 mod listening;
 mod manager;
 mod matrix;
@@ -18,9 +21,11 @@ use crate::args::Args;
 use crate::tally::{Outcome, Tally};
 use crate::tree::{self, Release};
 
-pub(crate) use listening::Ports;
+pub(crate) use listening::{Ports, Registry};
 pub(crate) use matrix::{Row, Shape, rows, sleeping_rows};
-pub(crate) use pair::{hang_report, run_row, under_adverb, wait_for_listener, with_options};
+pub(crate) use pair::{
+    hang_report, run_row, sysfs_refusal, under_adverb, wait_for_listener, wait_until, with_options,
+};
 
 /// The links a row is run over. `shm` and `udp` both connect two processes of one host.
 pub(crate) const LINKS: [&str; 2] = ["shm", "udp"];
@@ -90,7 +95,10 @@ pub(crate) fn run_links(
     tally: &mut Tally,
 ) -> Result<()> {
     let alone = [String::from("shm,udp")];
-    let links = if matches!(row.shape, Shape::Pair(_) | Shape::Meeting(_)) {
+    let links = if matches!(
+        row.shape,
+        Shape::Pair(_) | Shape::Meeting(_) | Shape::Launcher(_)
+    ) {
         links
     } else {
         &alone

@@ -9,14 +9,14 @@ use anyhow::Result;
 
 use super::listening::{Ports, is_listening};
 use super::matrix::{Proof, Row, Shape};
-use super::meeting;
+use super::{launcher, meeting};
 use crate::process::{self, Job, tail};
 use crate::stacks;
 use crate::tally::Outcome;
 use crate::tree::Release;
 
 /// No row takes a fifth of this on a machine that does nothing else; only a hang gets here.
-const BOUND: Duration = Duration::from_secs(120);
+pub(super) const BOUND: Duration = Duration::from_secs(120);
 /// How long a server may take until it listens on its TCP port.
 const LISTEN_BOUND: Duration = Duration::from_secs(15);
 /// How long the other side gets after one side has failed.
@@ -34,6 +34,13 @@ pub(crate) fn with_options(release: &Release, options: &[&str], program: &str) -
     command
 }
 
+/// Why this system does not let programs see the devices in files, if it does not.
+pub(crate) fn sysfs_refusal(release: &Release) -> Result<Option<String>> {
+    let tried = with_options(release, &["--sysfs"], "true").output()?;
+    let words = String::from_utf8_lossy(&tried.stderr);
+    Ok((!tried.status.success()).then(|| words.trim_end().to_owned()))
+}
+
 /// Waits until the server listens on a TCP port; an error text when it ended or never did.
 pub(crate) fn wait_for_listener(server: &mut Job, port: u16) -> Result<Option<String>> {
     wait_until(server, &format!("listened on TCP port {port}"), |_| {
@@ -42,7 +49,7 @@ pub(crate) fn wait_for_listener(server: &mut Job, port: u16) -> Result<Option<St
 }
 
 /// Waits until the server has done something; an error text when it ended or never did.
-pub(super) fn wait_until(
+pub(crate) fn wait_until(
     server: &mut Job,
     what: &str,
     done: impl Fn(&Job) -> bool,
@@ -85,6 +92,10 @@ pub(crate) fn run_row(
     match &row.shape {
         Shape::Pair(proof) => run_pair(release, row, proof, link, logs, ports),
         Shape::Meeting(meeting) => meeting::run(release, meeting, link, logs, ports),
+        Shape::Launcher(launcher) => {
+            let log = logs.join(format!("{}.log", row.program));
+            launcher::run(release, launcher, link, &log)
+        }
         Shape::Alone => run_alone(release, row, link, logs),
         Shape::Watcher(word) => run_watcher(release, row, word, link, logs),
     }
