@@ -201,7 +201,8 @@ impl Nic {
         match self.listener_of(service, arrival.meta.dst, private) {
             Listener::Here(cell) => return Some(cell),
             Listener::Elsewhere(slot) if self.hand_mad_over(slot, arrival, now) => {}
-            Listener::Expected if self.put_off(arrival, now) => {}
+            Listener::Expected if self.put_off(arrival, true, now) => {}
+            Listener::Nobody if self.put_off(arrival, false, now) => {}
             _ => self.refuse(now, arrival, mad, RejReason::INVALID_SERVICE_ID),
         }
         None

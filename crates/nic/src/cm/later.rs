@@ -21,6 +21,12 @@ const LAST_WORDS_NS: u64 = 50_000_000;
 const EARLY_NS: u64 = 300_000_000;
 const LOOK_AGAIN_NS: u64 = 2_000_000;
 
+/// Others take a listener down and put up the next one at the same port. Between the two the port is nobody's, so few
+/// requests wait for that, and less long: strangers can ask for ports that nobody has.
+const NOBODYS_NS: u64 = 100_000_000;
+const NOBODYS_LOOK_AGAIN_NS: u64 = 10_000_000;
+const NOBODYS: usize = 16;
+
 /// Requests that may wait for somebody to listen.
 const EARLY: usize = 1024;
 
@@ -56,18 +62,23 @@ impl Nic {
         self.timers.register(at, timers::CONNECTIONS);
     }
 
-    /// Keeps a request for a port that is bound and not listened on. False if that has lasted too long.
-    pub(super) fn put_off(&self, arrival: &Arrival, now: Instant) -> bool {
-        let until = arrival.until.unwrap_or_else(|| now.plus_nanos(EARLY_NS));
+    /// Keeps a request for a port on which nobody listens; `claimed` if somebody has bound it. False if that has lasted
+    /// too long.
+    pub(super) fn put_off(&self, arrival: &Arrival, claimed: bool, now: Instant) -> bool {
+        let (patience, pause, room) = match claimed {
+            true => (EARLY_NS, LOOK_AGAIN_NS, EARLY),
+            false => (NOBODYS_NS, NOBODYS_LOOK_AGAIN_NS, NOBODYS),
+        };
+        let until = arrival.until.unwrap_or_else(|| now.plus_nanos(patience));
         let mut early = self.cm.later.early.acquire();
-        if now >= until || early.len() >= EARLY {
+        if now >= until || early.len() >= room {
             return false;
         }
         let again = Arrival {
             until: Some(until),
             ..arrival.clone()
         };
-        let at = now.plus_nanos(LOOK_AGAIN_NS);
+        let at = now.plus_nanos(pause);
         early.push((at, again));
         drop(early);
         self.timers.register(at, timers::CONNECTIONS);
