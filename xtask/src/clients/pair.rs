@@ -209,11 +209,15 @@ fn report_hang(server: &mut Job, client: &mut Job) -> Result<String> {
     Ok(text)
 }
 
-/// The end of an output, without the addresses that the programs list for each queue pair.
+/// The end of an output, without the addresses that the programs list for each queue pair, and without rping's data.
 fn essence(text: &str) -> String {
     let lines: Vec<&str> = text
         .lines()
-        .filter(|line| !line.contains(" address: ") && !line.contains(" GID: "))
+        .filter(|line| {
+            ![" address: ", " GID: ", "ping data: "]
+                .iter()
+                .any(|noise| line.contains(noise))
+        })
         .collect();
     tail(&lines.join("\n"), 40)
 }

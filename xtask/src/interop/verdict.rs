@@ -107,7 +107,11 @@ fn complaint(row: &Row, server: &str, client: &str) -> Option<String> {
 fn essence(text: &str) -> String {
     let lines: Vec<&str> = text
         .lines()
-        .filter(|line| !line.contains(" address: ") && !line.contains(" GID: "))
+        .filter(|line| {
+            ![" address: ", " GID: ", "ping data: "]
+                .iter()
+                .any(|noise| line.contains(noise))
+        })
         .collect();
     last_lines(&lines.join("\n"))
 }
