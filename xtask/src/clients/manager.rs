@@ -262,7 +262,7 @@ fn cmtime() -> Row {
             client: words(&format!("cmtime -s {V4} -p {PORT} -c 100")),
             ready: Ready::Listens(None),
             signs: steps.map(|step| Sign::Client(step.to_owned(), 1)).into(),
-            server_stays: false,
+            server_stays: true,
             sysfs: false,
         },
     )
