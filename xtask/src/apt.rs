@@ -38,6 +38,31 @@ const NEEDS: &[Need] = &[
         otherwise: "qperf",
     },
     Need {
+        package: "fio",
+        probe: "fio",
+        otherwise: "fio",
+    },
+    Need {
+        package: "libfabric-bin",
+        probe: "fi_pingpong",
+        otherwise: "libfabric",
+    },
+    Need {
+        package: "ucx-utils",
+        probe: "ucx_perftest",
+        otherwise: "UCX",
+    },
+    Need {
+        package: "openmpi-bin",
+        probe: "mpirun",
+        otherwise: "Open MPI",
+    },
+    Need {
+        package: "python3-mpi4py",
+        probe: "/usr/lib/python3/dist-packages/mpi4py",
+        otherwise: "Open MPI",
+    },
+    Need {
         package: "libibverbs-dev",
         probe: "/usr/include/infiniband/verbs.h",
         otherwise: "C programs, the kill test and the layout tests",

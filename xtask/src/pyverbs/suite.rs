@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::clients::{hang_report, with_options};
+use crate::clients::{hang_report, sysfs_refusal, with_options};
 use crate::process::{Job, tail};
 use crate::tree::{self, Release};
 
@@ -166,14 +166,10 @@ impl Suite {
 }
 
 fn can_show_sysfs(release: &Release) -> bool {
-    let tried = with_options(release, &["--sysfs"], "true").output();
-    match tried {
-        Ok(output) if output.status.success() => true,
-        Ok(output) => {
-            println!(
-                "{}\nthe tests that read sysfs may be skipped",
-                String::from_utf8_lossy(&output.stderr).trim_end()
-            );
+    match sysfs_refusal(release) {
+        Ok(None) => true,
+        Ok(Some(why)) => {
+            println!("{why}\nthe tests that read sysfs may be skipped");
             false
         }
         Err(_) => false,
