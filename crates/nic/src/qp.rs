@@ -335,6 +335,13 @@ impl Qp {
         let context = &self.cell.context;
         context.usable()?;
         let nic = context.nic();
+        let ends =
+            mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Reset | QpState::Err);
+        if ends {
+            // Whoever saw the last message and disconnects may be quicker than the thread that delivered it and is to
+            // answer.
+            self.cell.finish_answers();
+        }
         let now = clock::now();
         let mut attr = *attr;
         let mut state = self.cell.state.acquire();
@@ -356,7 +363,7 @@ impl Qp {
             state.meta = Some(Meta::of(&path_of(&attrs.av)));
             state.way = Some(way);
         }
-        if mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Reset | QpState::Err) {
+        if ends {
             state.stuck = None;
         }
         if mask.contains(AttrMask::STATE) && attr.state == QpState::Reset {
