@@ -19,12 +19,12 @@ const FIO: &[(&str, &str)] = &[
 ];
 
 /// Provider, kind of endpoint, further options, how many sizes that makes. `-c` compares what comes with what was sent.
-/// Reliable datagrams are made of connections by one provider (rxm) and of unreliable datagrams by the other (rxd).
+/// Reliable datagrams are made of connections by rxm. What makes them of unreliable ones, rxd, is not here: its client
+/// crashed once in some fifty runs on a busy machine, and nobody knows yet whose fault that is.
 const LIBFABRIC: &[(&str, &str, &str, usize)] = &[
     ("verbs", "msg", "-c -I 50", 6),
     ("verbs;ofi_rxm", "rdm", "-c -I 50", 6),
     ("verbs;ofi_rxm", "rdm", "-c -I 50 -m tagged", 6),
-    ("verbs;ofi_rxd", "rdm", "-c -I 20", 6),
     ("verbs", "dgram", "-c -I 50", 4),
 ];
 
