@@ -34,6 +34,12 @@ pub(super) fn complaint(row: &Row, server: &str, client: &str) -> Option<String>
         })
 }
 
+/// Whether both programs wait for the end of a connection that the other side confirms.
+pub(super) fn disconnects(row: &Row) -> bool {
+    let programs = ["rping", "ucmatose", "rdma_client", "cmtime"];
+    programs.contains(&row.program) || row.args.split_whitespace().any(|word| word == "-R")
+}
+
 /// The number behind `-C`.
 fn count(args: &str) -> usize {
     args.split_whitespace()
