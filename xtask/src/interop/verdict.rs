@@ -227,3 +227,37 @@ impl Table {
         self.counts[2] == 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(program: &'static str, weather: Weather) -> Row {
+        Row {
+            program,
+            args: String::new(),
+            role: Role::Server,
+            gid: 1,
+            weather,
+        }
+    }
+
+    #[test]
+    fn a_last_word_is_lost_only_where_words_get_lost_and_one_side_ended_well() {
+        let gave_up = "Failed status transport retry counter exceeded (12) for wr_id 2";
+        let lost = |row: &Row, codes: [&str; 2], server| {
+            lost_a_last_word(row, &codes, [server, "100 iters"])
+        };
+        let ping = row("ibv_srq_pingpong", Weather::Loss);
+        assert!(lost(&ping, ["1", "0"], gave_up));
+        assert!(!lost(&ping, ["1", "1"], gave_up), "both failed");
+        assert!(!lost(&ping, ["1", "0"], "invalid data in page 0"));
+        assert!(
+            !lost(&ping, ["124", "0"], ""),
+            "a hang, and no connection to end"
+        );
+        let fair = row("ibv_srq_pingpong", Weather::Fair);
+        assert!(!lost(&fair, ["1", "0"], gave_up));
+        assert!(lost(&row("ucmatose", Weather::Loss), ["124", "0"], ""));
+    }
+}
