@@ -85,8 +85,15 @@ fn run_one(release: &Release, tool: Tool, name: &str, leaks: bool, log: &Path) -
         Tool::Memcheck => {
             let binary = ctests::compile(release, name)?;
             let mut command = under_adverb(release, link, "valgrind");
+            // Valgrind runs one thread at a time, and by its default whoever gives up the turn may take it again at once:
+            // beside a thread that polls, the others starve for as long as the machine pleases.
             command
-                .args(["-q", "--num-callers=30", "--leak-check=full"])
+                .args([
+                    "-q",
+                    "--fair-sched=yes",
+                    "--num-callers=30",
+                    "--leak-check=full",
+                ])
                 .arg("--show-leak-kinds=definite")
                 .arg(format!(
                     "--errors-for-leak-kinds={}",
