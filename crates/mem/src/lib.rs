@@ -10,7 +10,7 @@
 //! - [`Sleepers`]: several threads behind that one flag;
 //! - [`Leadership`]: which thread of a process watches for the others;
 //! - [`EventFd`]: the descriptor that programs block on;
-//! - [`Uncancelled`]: what keeps `pthread_cancel` from unwinding us;
+//! - [`Uncancelled`] and [`Sleep`]: what keeps `pthread_cancel` from unwinding us, and where it may;
 //! - [`memfd`], [`map`], [`sockopt`], [`datagram`]: the calls into the kernel that the crates above may not make themselves,
 //!   because they forbid unsafe code.
 //!
@@ -24,6 +24,7 @@ pub mod ring;
 pub mod sockopt;
 
 mod block;
+mod cancellation;
 mod demand;
 mod event_fd;
 mod leadership;
@@ -33,9 +34,9 @@ mod process_page;
 mod region;
 mod sleep;
 mod sleepers;
-mod uncancelled;
 
 pub use block::Block;
+pub use cancellation::{Sleep, Uncancelled, cancellation_point};
 pub use demand::{DemandError, DemandRegion};
 pub use event_fd::EventFd;
 pub use leadership::Leadership;
@@ -44,4 +45,3 @@ pub use process_page::{PageError, ProcessPage};
 pub use region::{Region, RegionError};
 pub use sleep::SleepFlag;
 pub use sleepers::Sleepers;
-pub use uncancelled::Uncancelled;

@@ -9,6 +9,7 @@ use crate::context::Context;
 use crate::cq::CqCell;
 use crate::error::NicError;
 use crate::event_queue::EventQueue;
+use crate::waiter::{Step, Waiter};
 
 /// A completion channel (man ibv_create_comp_channel).
 pub struct Channel {
@@ -31,32 +32,23 @@ impl Channel {
         self.events.fd().as_raw_fd()
     }
 
-    /// The next CQ that fired, by its user token. Waits when the descriptor is in blocking mode,
-    /// and drives the NIC itself meanwhile, so that a wake-up costs one context switch.
+    /// Looks for the next CQ that fired, by its user token. Whoever waits for it drives the NIC
+    /// itself meanwhile, so that a wake-up costs one context switch.
     ///
-    /// Errors: EAGAIN in non-blocking mode, EINTR when a signal came, EBADF after a fork.
-    pub fn next_event(&self) -> io::Result<u64> {
-        let nic = self.context.nic();
-        if !nic.alive() {
-            return Err(io::Error::from_raw_os_error(libc::EBADF));
-        }
+    /// Errors: EAGAIN when the descriptor is in non-blocking mode, EBADF after a fork.
+    pub fn next_event(&self, waiter: &mut Waiter) -> io::Result<Step<u64>> {
         let take = || {
             self.events.take().map(|cq| {
                 cq.completion_events.delivered();
                 cq.user
             })
         };
-        if let Some(user) = take() {
-            return Ok(user);
-        }
-        nic.drive_for_user();
-        if let Some(user) = take() {
-            return Ok(user);
-        }
-        if self.events.nonblocking()? {
-            return Err(io::Error::from_raw_os_error(libc::EAGAIN));
-        }
-        nic.wait_driving(self.events.fd(), take)
+        waiter.look(
+            self.context.nic(),
+            self.events.fd(),
+            || self.events.nonblocking(),
+            take,
+        )
     }
 
     /// Refuses while CQs report here.

@@ -6,6 +6,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
+use adverb_mem::Sleep;
+
 use crate::async_events::{AsyncEvent, AsyncKind, Source};
 use crate::channel::Channel;
 use crate::cq::Cq;
@@ -18,6 +20,7 @@ use crate::nic::Nic;
 use crate::pd::Pd;
 use crate::quota::Quotas;
 use crate::sync::LockExt;
+use crate::waiter::Step;
 use crate::xrc::{FileId, Xrcd};
 
 /// An opened device (man ibv_open_device). The first one starts this process's NIC.
@@ -100,31 +103,25 @@ impl Context {
         Cq::new(self, cqe, channel, vector, user)
     }
 
-    /// The next asynchronous event; waits when the descriptor is in blocking mode.
+    /// Looks for the next asynchronous event.
     ///
-    /// Errors: EAGAIN in non-blocking mode, EINTR when a signal came, EBADF after a fork.
-    pub fn next_async_event(&self) -> io::Result<AsyncEvent> {
-        loop {
-            if !self.nic.alive() {
-                return Err(io::Error::from_raw_os_error(libc::EBADF));
-            }
-            if let Some(event) = self.events.take() {
-                if let Some(ledger) = self.ledgers.acquire().get(&event.source) {
-                    ledger.delivered();
-                }
-                return Ok(event);
-            }
-            if self.events.nonblocking()? {
-                return Err(io::Error::from_raw_os_error(libc::EAGAIN));
-            }
-            // Threads that sleep here for ever are usual, so they do not drive: the NIC thread does.
-            let fd = self.events.fd();
-            let mut fds = [rustix::event::PollFd::new(
-                &fd,
-                rustix::event::PollFlags::IN,
-            )];
-            rustix::event::poll(&mut fds, None)?;
+    /// Threads that wait here for ever are usual, so they do not drive: the NIC thread does.
+    ///
+    /// Errors: EAGAIN when the descriptor is in non-blocking mode, EBADF after a fork.
+    pub fn next_async_event(&self) -> io::Result<Step<AsyncEvent>> {
+        if !self.nic.alive() {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
         }
+        if let Some(event) = self.events.take() {
+            if let Some(ledger) = self.ledgers.acquire().get(&event.source) {
+                ledger.delivered();
+            }
+            return Ok(Step::Got(event));
+        }
+        if self.events.nonblocking()? {
+            return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+        }
+        Ok(Step::Sleep(Sleep::on(self.events.fd())))
     }
 
     /// Acknowledges one event got from here (man ibv_ack_async_event).

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | who makes progress | `driver.rs` |
 //! | who sleeps when, and who wakes whom | `sleep.rs`, `thread.rs` |
+//! | how does a thread wait for an event | `waiter.rs` |
 //! | which link does a packet take | `route.rs` |
 //! | what does the engine see of all this | `host.rs` |
 //! | what is behind a memory key | `backing.rs` |
@@ -51,6 +52,7 @@ mod srq;
 mod sync;
 mod thread;
 mod timers;
+mod waiter;
 mod xrc;
 
 pub use adverb_engine::{
@@ -58,6 +60,7 @@ pub use adverb_engine::{
     MwBind, PostError, QpAttr, QpCaps, QpNum, QpState, RecvWr, SendData, SendFlags, SendOp, SendWr,
     Sge, SrqAttr, UdAddress, WcFlags, WcOpcode, WcStatus, WindowType,
 };
+pub use adverb_mem::{Sleep, Uncancelled, cancellation_point};
 pub use adverb_wire::{Gid, Mtu, Transport, grh};
 pub use ah::{Ah, AhSpec};
 pub use async_events::{AsyncEvent, AsyncKind, Source};
@@ -74,4 +77,5 @@ pub use mw::Mw;
 pub use pd::Pd;
 pub use qp::{Qp, QpSpec};
 pub use srq::Srq;
+pub use waiter::{Step, Waiter, wait};
 pub use xrc::{FileId, Xrcd};

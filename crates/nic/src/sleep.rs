@@ -5,12 +5,13 @@
 //! whether they must ring. Why no wake-up is lost is written in `crates/mem/src/sleep.rs` for one
 //! sleeper, and in `sleepers.rs` there for several.
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use adverb_engine::Instant;
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use adverb_mem::Sleep;
+use rustix::event::{Timespec, epoll};
 
 use crate::clock;
 use crate::nic::{Nic, wake};
@@ -52,62 +53,37 @@ impl Nic {
         self.sleepers.renew(self.shm.page().sleep_flag(), taken)
     }
 
-    /// Sleeps until `take` gives something, and drives meanwhile if no other thread does.
-    pub(crate) fn wait_driving<T>(
-        &self,
-        fd: BorrowedFd<'_>,
-        mut take: impl FnMut() -> Option<T>,
-    ) -> io::Result<T> {
-        let leads = self.leadership.enter();
-        let result = loop {
-            if let Some(t) = take() {
-                break Ok(t);
-            }
-            let slept = if leads {
-                self.sleep_as_leader(fd)
-            } else {
-                sleep_on(&[fd])
-            };
-            if let Err(e) = slept {
-                break Err(e);
-            }
-        };
-        // Somebody else must watch now: at once if others wait, soon otherwise.
-        if self.leadership.leave(leads) {
-            let _ = self.kick.signal(1);
-        }
-        result
-    }
-
-    fn sleep_as_leader(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        self.sleep_if_idle(|| sleep_on(&[fd, self.wakeups.as_fd()]))?;
-        Ok(())
-    }
-
-    /// Announces that this process sleeps, looks once more, sleeps, and drives what woke it.
-    /// True when the pass found work.
-    pub(crate) fn sleep_if_idle(&self, sleep: impl FnOnce() -> io::Result<()>) -> io::Result<bool> {
-        let flag = self.shm.page().sleep_flag();
-        self.sleepers.enter(flag);
+    /// Announces that a thread of this process sleeps and looks once more: what it sleeps on, if
+    /// there is nothing to do. In either case [`Nic::wake_up`] must follow.
+    pub(crate) fn fall_asleep(&self, on: [BorrowedFd<'_>; 2]) -> Option<Sleep> {
+        self.sleepers.enter(self.shm.page().sleep_flag());
         let idle = !self.has_inbound();
-        let slept = if self.hands_over() {
+        if self.hands_over() {
             // The sockets stay readable all the while, so sleeping on them would be spinning.
-            nap()
+            Some(NAP)
         } else if idle && !self.timers.due(clock::now()) {
-            sleep()
+            let [one, other] = on;
+            Some(Sleep::on_either(one, other))
         } else {
-            Ok(())
-        };
-        self.sleepers.leave(flag);
-        slept?;
+            None
+        }
+    }
+
+    /// The thread sleeps no longer.
+    pub(crate) fn wake_up(&self) {
+        self.sleepers.leave(self.shm.page().sleep_flag());
+    }
+
+    /// Drives what may have woken somebody. True when the pass found work.
+    pub(crate) fn work_on_waking(&self) -> bool {
         self.service_wakeups();
-        Ok(self.drive(clock::now()))
+        self.drive(clock::now())
     }
 
     /// Gives another process a moment, and then makes a pass.
     pub(crate) fn nap_and_drive(&self) {
         // A signal only makes the moment shorter.
-        let _ = nap();
+        let _ = NAP.uncancelled();
         self.drive(clock::now());
     }
 
@@ -135,26 +111,4 @@ impl Nic {
 const RELIEF_NS: u64 = 1_000_000;
 
 /// A moment for another process to take what we have for it.
-fn nap() -> io::Result<()> {
-    poll(
-        &mut [],
-        Some(&Timespec {
-            tv_sec: 0,
-            tv_nsec: 200_000,
-        }),
-    )?;
-    Ok(())
-}
-
-/// Sleeps until one of at most two descriptors is readable. A signal ends it with EINTR.
-fn sleep_on(fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-    match fds {
-        [one] => poll(&mut [PollFd::from_borrowed_fd(*one, PollFlags::IN)], None)?,
-        [one, two, ..] => {
-            let mut both = [*one, *two].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-            poll(&mut both, None)?
-        }
-        [] => 0,
-    };
-    Ok(())
-}
+const NAP: Sleep = Sleep::moment(Duration::from_micros(200));

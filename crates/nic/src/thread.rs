@@ -70,19 +70,19 @@ fn run(nic: &Nic) {
         }
         // Whoever finds work here keeps watching: then the application waits in a way that does
         // not drive, for instance by looking at its memory.
-        found_work = nic.sleep_if_idle(|| wait(nic)).unwrap_or(false);
+        found_work = watch(nic);
     }
 }
 
-/// Sleeps on everything.
-fn wait(nic: &Nic) -> std::io::Result<()> {
-    let mut fds = [
-        PollFd::new(&nic.kick, PollFlags::IN),
-        PollFd::new(&nic.wakeups, PollFlags::IN),
-    ];
-    poll(&mut fds, None)?;
+/// Sleeps on everything, and drives what woke it. True when there was work.
+fn watch(nic: &Nic) -> bool {
+    let slept = match nic.fall_asleep([nic.kick.as_fd(), nic.wakeups.as_fd()]) {
+        Some(sleep) => sleep.uncancelled(),
+        None => Ok(()),
+    };
+    nic.wake_up();
     take_kick(nic);
-    Ok(())
+    slept.is_ok() && nic.work_on_waking()
 }
 
 /// Leaves the NIC to the application for a tick, or until a peer rings.

@@ -245,7 +245,7 @@ fn a_thread_asleep_on_the_channel_is_woken_by_what_arrives() {
         b.recv(round, b.sge(0, 64));
         b.cq.req_notify(false).unwrap();
         std::thread::scope(|s| {
-            let waiter = s.spawn(|| b.channel.next_event().unwrap());
+            let waiter = s.spawn(|| adverb_nic::wait(|w| b.channel.next_event(w)).unwrap());
             a.send(round, SendOp::Send, a.sge(0, 8));
             assert_eq!(waiter.join().unwrap(), 7);
         });

@@ -4,10 +4,12 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use adverb_abi::types::*;
+use adverb_nic::{Step, Waiter};
 
 use crate::cq::Cq;
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, find, find_context, not_null};
+use crate::waiting;
 
 /// A completion channel.
 pub(crate) struct Channel {
@@ -60,29 +62,34 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
 }
 
 /// `ibv_get_cq_event(3)`. Waits, or fails with EAGAIN, as the program has set up the channel's descriptor.
+/// A cancellation point.
 ///
 /// # Safety
 /// `channel` is NULL or a channel; `cq` and `cq_context` are NULL or can be written.
-pub unsafe extern "C" fn ibv_get_cq_event(
+pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    let get = || -> Result<c_int, Error> {
+    let get = |waiter: &mut Waiter| -> Result<Step<()>, Error> {
         // SAFETY: as our caller promises.
         let channel = unsafe { find::<Channel>(channel) }?;
         not_null(cq, "place for the CQ")?;
         not_null(cq_context, "place for the CQ's context")?;
-        let fired = channel.nic.next_event()? as *mut ibv_cq;
+        let fired = match channel.nic.next_event(waiter)? {
+            Step::Got(token) => token as *mut ibv_cq,
+            Step::Sleep(sleep) => return Ok(Step::Sleep(sleep)),
+        };
         // SAFETY: the token is the pointer of a CQ that cannot be destroyed before this event is acknowledged, and
         // the places can be written, says the caller.
         unsafe {
             *cq = fired;
             *cq_context = (*fired).cq_context;
         }
-        Ok(0)
+        Ok(Step::Got(()))
     };
-    errno::minus_one("ibv_get_cq_event", get())
+    // SAFETY: this function may be unwound, and pointers need no drop.
+    unsafe { waiting::minus_one("ibv_get_cq_event", get) }
 }
 
 /// `ibv_ack_cq_events(3)`.

@@ -3,27 +3,32 @@
 use std::ffi::c_int;
 
 use adverb_abi::types::*;
-use adverb_nic::Source;
+use adverb_nic::{Source, Step, Waiter};
 
 use crate::cq::Cq;
 use crate::errno::{self, Error};
 use crate::handle::{find, find_context, not_null};
 use crate::qp::Qp;
 use crate::srq::Srq;
+use crate::waiting;
 
 /// `ibv_get_async_event(3)`. Waits, or fails with EAGAIN, as the program has set up the context's descriptor.
+/// A cancellation point.
 ///
 /// # Safety
 /// `context` is NULL or a context, `event` is NULL or can be written.
-pub unsafe extern "C" fn ibv_get_async_event(
+pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    let get = || -> Result<c_int, Error> {
+    let get = |_: &mut Waiter| -> Result<Step<()>, Error> {
         // SAFETY: as our caller promises.
         let context = unsafe { find_context(context) }?;
         not_null(event, "place for the event")?;
-        let got = context.nic.next_async_event()?;
+        let got = match context.nic.next_async_event()? {
+            Step::Got(got) => got,
+            Step::Sleep(sleep) => return Ok(Step::Sleep(sleep)),
+        };
         let mut out = ibv_async_event::zeroed();
         out.event_type = got.kind as u32;
         // The tokens are the pointers that C knows the objects by.
@@ -43,9 +48,10 @@ pub unsafe extern "C" fn ibv_get_async_event(
         };
         // SAFETY: not NULL, so the caller says that it can be written.
         unsafe { *event = out };
-        Ok(0)
+        Ok(Step::Got(()))
     };
-    errno::minus_one("ibv_get_async_event", get())
+    // SAFETY: this function may be unwound, and pointers need no drop.
+    unsafe { waiting::minus_one("ibv_get_async_event", get) }
 }
 
 /// `ibv_ack_async_event(3)`. The object of the event can be destroyed afterwards.

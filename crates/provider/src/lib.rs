@@ -40,6 +40,7 @@ mod srq;
 mod sysfs;
 pub mod unsupported;
 mod verbs;
+mod waiting;
 mod xrc;
 
 pub use diagnosis::why;

@@ -1,6 +1,10 @@
 //! Our functions as the table through which the Rust API reaches any provider of verbs.
 
+use std::ffi::{c_int, c_void};
+
 use adverb_abi::table::Verbs;
+use adverb_abi::types::*;
+use adverb_nic::Uncancelled;
 
 use crate::calls::*;
 
@@ -17,7 +21,7 @@ pub fn verbs() -> &'static Verbs {
         wc_status_str: ibv_wc_status_str,
         open_device: ibv_open_device,
         close_device: ibv_close_device,
-        get_async_event: ibv_get_async_event,
+        get_async_event,
         ack_async_event: ibv_ack_async_event,
         query_device: ibv_query_device,
         query_port: ibv_query_port,
@@ -33,7 +37,7 @@ pub fn verbs() -> &'static Verbs {
         create_cq: ibv_create_cq,
         resize_cq: ibv_resize_cq,
         destroy_cq: ibv_destroy_cq,
-        get_cq_event: ibv_get_cq_event,
+        get_cq_event,
         ack_cq_events: ibv_ack_cq_events,
         create_qp: ibv_create_qp,
         modify_qp: ibv_modify_qp,
@@ -79,4 +83,25 @@ pub fn verbs() -> &'static Verbs {
         free_buf: None,
     };
     &VERBS
+}
+
+// The Rust API's callers must not be unwound, so for them the calls that wait are no cancellation points.
+
+unsafe extern "C" fn get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
+    let _uncancelled = Uncancelled::new();
+    // SAFETY: as our caller promises.
+    unsafe { ibv_get_async_event(context, event) }
+}
+
+unsafe extern "C" fn get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    let _uncancelled = Uncancelled::new();
+    // SAFETY: as our caller promises.
+    unsafe { ibv_get_cq_event(channel, cq, cq_context) }
 }

@@ -12,6 +12,7 @@ use super::id::CmId;
 use crate::error::NicError;
 use crate::event_queue::EventQueue;
 use crate::nic::Nic;
+use crate::waiter::{Step, Waiter};
 
 /// An event channel (man rdma_create_event_channel). Many identifiers report to one.
 pub struct CmChannel {
@@ -92,14 +93,11 @@ impl CmChannel {
         self.events.fd().as_raw_fd()
     }
 
-    /// The next event. Waits when the descriptor is in blocking mode, and drives the NIC meanwhile.
+    /// Looks for the next event. Whoever waits for it drives the NIC meanwhile.
     /// The event counts as delivered until [`CmId::ack_events`].
     ///
-    /// Errors: EAGAIN in non-blocking mode, EINTR when a signal came, EBADF after a fork.
-    pub fn next_event(&self) -> io::Result<CmEvent> {
-        if !self.nic.alive() {
-            return Err(io::Error::from_raw_os_error(libc::EBADF));
-        }
+    /// Errors: EAGAIN when the descriptor is in non-blocking mode, EBADF after a fork.
+    pub fn next_event(&self, waiter: &mut Waiter) -> io::Result<Step<CmEvent>> {
         let take = || {
             // Noted under the queue's lock, so that a destroy either removes an event or waits for it.
             let entry = self.events.take_noting(|e| e.of.note_delivery(&e.kind))?;
@@ -108,17 +106,12 @@ impl CmChannel {
                 kind: entry.kind,
             })
         };
-        if let Some(event) = take() {
-            return Ok(event);
-        }
-        self.nic.drive_for_user();
-        if let Some(event) = take() {
-            return Ok(event);
-        }
-        if self.events.nonblocking()? {
-            return Err(io::Error::from_raw_os_error(libc::EAGAIN));
-        }
-        self.nic.wait_driving(self.events.fd(), take)
+        waiter.look(
+            &self.nic,
+            self.events.fd(),
+            || self.events.nonblocking(),
+            take,
+        )
     }
 
     pub(super) fn nic(&self) -> &Arc<Nic> {

@@ -26,7 +26,7 @@ fn a_thread_that_sleeps_for_an_event_is_woken() {
         move || {
             let mut accepted = None;
             loop {
-                let event = channel.next_event().unwrap();
+                let event = adverb_nic::wait(|w| channel.next_event(w)).unwrap();
                 match event.kind {
                     CmEventKind::Request { id, .. } => {
                         id.accept(rep(b"")).unwrap();
@@ -49,7 +49,7 @@ fn a_thread_that_sleeps_for_an_event_is_woken() {
     listener.ack_events(1);
     let own = std::thread::spawn({
         let channel = Arc::clone(&channel);
-        move || channel.next_event().unwrap()
+        move || adverb_nic::wait(|w| channel.next_event(w)).unwrap()
     });
     std::thread::sleep(SHORT);
     listener.raise(99).unwrap();
@@ -203,7 +203,7 @@ fn a_forked_child_has_none_of_it() {
     if child == 0 {
         let ebadf = |e: std::io::Error| e.raw_os_error() == Some(libc::EBADF);
         let forked = |e: NicError| matches!(e, NicError::Forked);
-        let sound = server.channel.next_event().is_err_and(ebadf)
+        let sound = adverb_nic::wait(|w| server.channel.next_event(w)).is_err_and(ebadf)
             && CmId::new(&server.channel, 0).is_err_and(forked)
             && id.disconnect().is_err_and(forked)
             && id.migrate(&client.channel).is_err_and(forked);

@@ -158,7 +158,9 @@ fn who_sleeps_for_another_process_is_woken() {
             let client = Client::new();
             client.connect("127.0.0.1", req(port, b"hello"));
             for expected in ["Response", "Disconnected"] {
-                let kind = client.channel.next_event().unwrap().kind;
+                let kind = adverb_nic::wait(|w| client.channel.next_event(w))
+                    .unwrap()
+                    .kind;
                 assert!(format!("{kind:?}").starts_with(expected), "{kind:?}");
                 client.id.ack_events(1);
                 if let CmEventKind::Response(_) = kind {

@@ -94,7 +94,7 @@ pub(crate) fn event_within(channel: &CmChannel, bound: Duration) -> Option<CmEve
     rustix::fs::fcntl_setfl(fd, rustix::fs::OFlags::NONBLOCK).unwrap();
     let end = Instant::now() + bound;
     loop {
-        match channel.next_event() {
+        match adverb_nic::wait(|w| channel.next_event(w)) {
             Ok(event) => return Some(event),
             Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => {}
             Err(e) => panic!("{e}"),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use adverb_abi::types::*;
 use adverb_nic::cm::{CmEvent, CmEventKind, CmId, Path, Peer};
-use adverb_nic::{Device, Gid};
+use adverb_nic::{Device, Gid, Step, Waiter};
 use adverb_wire::cm::{CmaHeader, RejReason, Rep, Req, ServiceId, SidrRep, SidrReq, SidrStatus};
 
 use super::channel::EventChannel;
@@ -22,6 +22,7 @@ use super::{address, connect, multicast, qp};
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, find, not_null};
 use crate::query::CA_ACK_DELAY;
+use crate::waiting;
 
 /// An event that the program has got.
 pub(crate) struct Event {
@@ -502,18 +503,39 @@ unsafe fn deliver(
     }
 }
 
-/// The next event of a channel.
+/// The next event of a channel, for calls that wait for one as part of what they do.
 ///
 /// # Safety
 /// `channel` is NULL or an event channel.
 pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, Error> {
+    let mut waiter = Waiter::default();
+    loop {
+        // SAFETY: as our caller promises.
+        match unsafe { look(channel, &mut waiter) }? {
+            Step::Got(event) => return Ok(event),
+            Step::Sleep(sleep) => sleep.uncancelled()?,
+        }
+    }
+}
+
+/// A look for the next event of a channel.
+///
+/// # Safety
+/// `channel` is NULL or an event channel.
+unsafe fn look(
+    channel: *mut rdma_event_channel,
+    waiter: &mut Waiter,
+) -> Result<Step<*mut rdma_cm_event>, Error> {
     // SAFETY: as our caller promises.
     let channel = unsafe { find::<EventChannel>(channel) }?;
     loop {
-        let event = channel.nic.next_event()?;
+        let event = match channel.nic.next_event(waiter)? {
+            Step::Got(event) => event,
+            Step::Sleep(sleep) => return Ok(Step::Sleep(sleep)),
+        };
         // SAFETY: just got.
         if let Some(event) = unsafe { translate(event) } {
-            return Ok(event);
+            return Ok(Step::Got(event));
         }
     }
 }
@@ -559,20 +581,27 @@ pub(super) unsafe fn outcome(event: *mut rdma_cm_event) -> Result<(), Error> {
 }
 
 /// `rdma_get_cm_event(3)`. Waits, or fails with EAGAIN, as the program has set up the channel's descriptor.
+/// A cancellation point.
 ///
 /// # Safety
 /// `channel` is NULL or an event channel, `event` is NULL or can be written.
-pub unsafe extern "C" fn rdma_get_cm_event(
+pub unsafe extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
-    let get = || -> Result<c_int, Error> {
+    let get = |waiter: &mut Waiter| -> Result<Step<()>, Error> {
         not_null(event, "place for the event")?;
         // SAFETY: as our caller promises.
-        unsafe { *event = next(channel)? };
-        Ok(0)
+        let got = match unsafe { look(channel, waiter) }? {
+            Step::Got(got) => got,
+            Step::Sleep(sleep) => return Ok(Step::Sleep(sleep)),
+        };
+        // SAFETY: not NULL, so the caller says that it can be written.
+        unsafe { *event = got };
+        Ok(Step::Got(()))
     };
-    errno::minus_one("rdma_get_cm_event", get())
+    // SAFETY: this function may be unwound, and pointers need no drop.
+    unsafe { waiting::minus_one("rdma_get_cm_event", get) }
 }
 
 /// `rdma_ack_cm_event(3)`: the event and what it points to go.

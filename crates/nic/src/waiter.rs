@@ -1,0 +1,143 @@
+//! How a thread waits for an event of its own: it looks, sleeps, and looks again.
+//!
+//! The looking is here, the sleeping is the caller's: C programs cancel threads that sleep, and
+//! then nothing of ours may lie on the stack.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use adverb_mem::Sleep;
+
+use crate::nic::Nic;
+
+/// What a look for an event comes to.
+#[derive(Debug)]
+pub enum Step<T> {
+    /// It is there, and the wait is over.
+    Got(T),
+    /// Sleep on this, and look again.
+    Sleep(Sleep),
+}
+
+/// One thread's wait, from the first look to the event. Dropped in the middle of it, it hands the
+/// watch on, so that a thread that goes away leaves nobody alone.
+#[derive(Debug, Default)]
+pub struct Waiter {
+    watch: Option<Watch>,
+}
+
+/// What the thread has taken upon itself while it waits.
+struct Watch {
+    nic: Arc<Nic>,
+    /// It watches for the whole process, and drives.
+    leads: bool,
+    /// It has announced that it sleeps.
+    asleep: bool,
+}
+
+impl Waiter {
+    /// A wait that has not begun.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { watch: None }
+    }
+
+    /// Looks: takes an event by `take`, or says what to sleep on. `nonblocking` tells whether the
+    /// program wants EAGAIN instead.
+    pub(crate) fn look<T>(
+        &mut self,
+        nic: &Arc<Nic>,
+        fd: BorrowedFd<'_>,
+        nonblocking: impl FnOnce() -> io::Result<bool>,
+        mut take: impl FnMut() -> Option<T>,
+    ) -> io::Result<Step<T>> {
+        if !nic.alive() {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.wake();
+        } else {
+            if let Some(t) = take() {
+                return Ok(Step::Got(t));
+            }
+            nic.drive_for_user();
+            if let Some(t) = take() {
+                return Ok(Step::Got(t));
+            }
+            if nonblocking()? {
+                return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+            }
+        }
+        let watch = self.watch.get_or_insert_with(|| Watch::enter(nic));
+        loop {
+            if let Some(t) = take() {
+                self.watch = None;
+                return Ok(Step::Got(t));
+            }
+            if let Some(sleep) = watch.fall_asleep(fd) {
+                return Ok(Step::Sleep(sleep));
+            }
+            watch.wake();
+        }
+    }
+}
+
+impl Watch {
+    fn enter(nic: &Arc<Nic>) -> Self {
+        Self {
+            nic: Arc::clone(nic),
+            leads: nic.leadership.enter(),
+            asleep: false,
+        }
+    }
+
+    /// What to sleep on, if there is nothing to do.
+    fn fall_asleep(&mut self, fd: BorrowedFd<'_>) -> Option<Sleep> {
+        if !self.leads {
+            return Some(Sleep::on(fd));
+        }
+        self.asleep = true;
+        self.nic.fall_asleep([fd, self.nic.wakeups.as_fd()])
+    }
+
+    /// Does what the leader was woken for.
+    fn wake(&mut self) {
+        if std::mem::take(&mut self.asleep) {
+            self.nic.wake_up();
+            self.nic.work_on_waking();
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if self.asleep {
+            self.nic.wake_up();
+        }
+        // Somebody else must watch now: at once if others wait, soon otherwise.
+        if self.nic.leadership.leave(self.leads) {
+            let _ = self.nic.kick.signal(1);
+        }
+    }
+}
+
+/// Waits by `look` until it has got something. For threads that nobody cancels.
+pub fn wait<T>(mut look: impl FnMut(&mut Waiter) -> io::Result<Step<T>>) -> io::Result<T> {
+    let mut waiter = Waiter::default();
+    loop {
+        match look(&mut waiter)? {
+            Step::Got(t) => return Ok(t),
+            Step::Sleep(sleep) => sleep.uncancelled()?,
+        }
+    }
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch")
+            .field("leads", &self.leads)
+            .field("asleep", &self.asleep)
+            .finish_non_exhaustive()
+    }
+}

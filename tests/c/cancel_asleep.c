@@ -1,0 +1,155 @@
+/* Threads that are cancelled while they sleep for an event end there, as in any system call that waits: programs stop
+ * their event threads so, and join them. What such a thread was doing for the others, somebody else does from then on,
+ * and no event is lost. */
+#include "common.h"
+
+#include <rdma/rdma_cma.h>
+
+enum { ROUNDS = 20 };
+
+static struct ibv_context *context;
+static struct ibv_comp_channel *channel;
+static struct rdma_event_channel *cm_channel;
+static struct end a, b;
+static struct ibv_mr *out_mr, *in_mr;
+static char out[64], in[64];
+static int cleaned;
+
+static void clean(void *unused)
+{
+	(void)unused;
+	cleaned++;
+}
+
+static void *get_async(void *unused)
+{
+	struct ibv_async_event event;
+	pthread_cleanup_push(clean, NULL);
+	CHECK_EQ(ibv_get_async_event(context, &event), 0);
+	pthread_cleanup_pop(0);
+	return unused;
+}
+
+static void *get_cm(void *unused)
+{
+	struct rdma_cm_event *event;
+	pthread_cleanup_push(clean, NULL);
+	CHECK_EQ(rdma_get_cm_event(cm_channel, &event), 0);
+	pthread_cleanup_pop(0);
+	return unused;
+}
+
+static void *get_cq(void *unused)
+{
+	struct ibv_cq *cq;
+	void *of;
+	pthread_cleanup_push(clean, NULL);
+	CHECK_EQ(ibv_get_cq_event(channel, &cq, &of), 0);
+	pthread_cleanup_pop(0);
+	CHECK(cq == b.recv_cq);
+	ibv_ack_cq_events(cq, 1);
+	return unused;
+}
+
+static pthread_t start(void *(*get)(void *), unsigned ms)
+{
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, get, NULL), 0);
+	sleep_ms(ms);
+	return thread;
+}
+
+static void cancel(pthread_t thread)
+{
+	void *result;
+	int before = cleaned;
+	CHECK_EQ(pthread_cancel(thread), 0);
+	CHECK_EQ(pthread_join(thread, &result), 0);
+	CHECK(result == PTHREAD_CANCELED);
+	CHECK_EQ(cleaned, before + 1);
+}
+
+/* A message for the armed CQ; nobody polls until the thread has got the event. */
+static void message(pthread_t thread, uint64_t round)
+{
+	void *result;
+	CHECK_EQ(ibv_req_notify_cq(b.recv_cq, 0), 0);
+	post_recv(b.qp, in_mr, 0, sizeof in, round);
+	post_send(a.qp, out_mr, 0, 8, round);
+	CHECK_EQ(pthread_join(thread, &result), 0);
+	CHECK(result == NULL);
+	poll_good(b.recv_cq, round);
+	poll_good(a.send_cq, round);
+}
+
+/* A request that came while the thread could not be cancelled acts when it next waits, whether there is an event or
+ * not, and the event stays. */
+static void *cancelled_before(void *unused)
+{
+	int state;
+	CHECK_EQ(pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state), 0);
+	CHECK_EQ(pthread_cancel(pthread_self()), 0);
+	/* Calls that do not wait are none of its business. */
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	CHECK(pd != NULL);
+	CHECK_EQ(pthread_setcancelstate(state, NULL), 0);
+	CHECK_EQ(ibv_dealloc_pd(pd), 0);
+	return get_cq(unused);
+}
+
+int main(void)
+{
+	context = open_first();
+	channel = ibv_create_comp_channel(context);
+	cm_channel = rdma_create_event_channel();
+	CHECK(channel != NULL && cm_channel != NULL);
+	a = make_end(context, NULL, 0);
+	b = make_end(context, channel, 0);
+	connect_qps(context, a.qp, b.qp);
+	out_mr = reg(a.pd, out, sizeof out);
+	in_mr = reg(b.pd, in, sizeof in);
+
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		/* Some are still on their way to sleep. */
+		cancel(start(get_async, round % 4));
+		cancel(start(get_cm, round % 4));
+		cancel(start(get_cq, round % 4));
+
+		message(start(get_cq, round % 4), round);
+
+		/* The one that came first watches for both. */
+		pthread_t watching = start(get_cm, 2), other = start(get_cq, 2);
+		cancel(watching);
+		message(other, round);
+		watching = start(get_cq, 2);
+		other = start(get_cm, 2);
+		cancel(other);
+		message(watching, round);
+
+		/* An event that lies there stays for the next. */
+		pthread_t late;
+		void *result;
+		CHECK_EQ(ibv_req_notify_cq(b.recv_cq, 0), 0);
+		post_recv(b.qp, in_mr, 0, sizeof in, round);
+		post_send(a.qp, out_mr, 0, 8, round);
+		poll_good(a.send_cq, round);
+		CHECK_EQ(pthread_create(&late, NULL, cancelled_before, NULL), 0);
+		CHECK_EQ(pthread_join(late, &result), 0);
+		CHECK(result == PTHREAD_CANCELED);
+		CHECK_EQ(pthread_create(&late, NULL, get_cq, NULL), 0);
+		CHECK_EQ(pthread_join(late, &result), 0);
+		CHECK(result == NULL);
+		poll_good(b.recv_cq, round);
+	}
+
+	CHECK_EQ(ibv_dereg_mr(out_mr) + ibv_dereg_mr(in_mr), 0);
+	for (struct end *end = &a; end != NULL; end = end == &a ? &b : NULL) {
+		CHECK_EQ(ibv_destroy_qp(end->qp), 0);
+		CHECK_EQ(ibv_destroy_cq(end->recv_cq), 0);
+		CHECK_EQ(ibv_dealloc_pd(end->pd), 0);
+	}
+	CHECK_EQ(ibv_destroy_comp_channel(channel), 0);
+	rdma_destroy_event_channel(cm_channel);
+	CHECK_EQ(ibv_close_device(context), 0);
+	return 0;
+}
