@@ -7,7 +7,8 @@ use adverb_abi::types::*;
 use adverb_nic::AhSpec;
 use adverb_wire::{Gid, grh};
 
-use crate::errno::{self, Error};
+use crate::call;
+use crate::errno::Error;
 use crate::handle::{Kind, Object, find, find_context, not_null};
 use crate::pd::{Pd, Share};
 use crate::query;
@@ -69,10 +70,12 @@ unsafe fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Err
 /// # Safety
 /// `pd` is NULL or a domain, `attr` is NULL or can be read.
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-    let made = not_null(attr, "attribute")
-        // SAFETY: not NULL, so the caller says that it can be read.
-        .and_then(|()| unsafe { create(pd, &*attr) });
-    errno::pointer("ibv_create_ah", made)
+    let body = || {
+        not_null(attr, "attribute")
+            // SAFETY: not NULL, so the caller says that it can be read.
+            .and_then(|()| unsafe { create(pd, &*attr) })
+    };
+    call::pointer("ibv_create_ah", body)
 }
 
 /// `ibv_destroy_ah(3)`. Requests that were posted with it are not affected.
@@ -80,12 +83,14 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
 /// # Safety
 /// `ah` is NULL or an address handle.
 pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
-    // SAFETY: as our caller promises.
-    let destroyed = unsafe { find::<Ah>(ah) }.map(|ah| {
-        // SAFETY: posted requests have their copy, so this was the last use.
-        unsafe { ah.free() }
-    });
-    errno::status("ibv_destroy_ah", destroyed)
+    let body = || {
+        // SAFETY: as our caller promises.
+        unsafe { find::<Ah>(ah) }.map(|ah| {
+            // SAFETY: posted requests have their copy, so this was the last use.
+            unsafe { ah.free() }
+        })
+    };
+    call::status("ibv_destroy_ah", body)
 }
 
 /// How to answer the sender of a datagram.
@@ -147,7 +152,7 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
         unsafe { *attr = answer(context, port, wc, area)? };
         Ok(0)
     };
-    errno::minus_one("ibv_init_ah_from_wc", init())
+    call::minus_one("ibv_init_ah_from_wc", init)
 }
 
 /// `ibv_create_ah_from_wc(3)`.
@@ -166,5 +171,5 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
         // SAFETY: the domain is alive; the rest as our caller promises.
         unsafe { create(pd, &answer((*domain.public()).context, port, wc, area)?) }
     };
-    errno::pointer("ibv_create_ah_from_wc", make())
+    call::pointer("ibv_create_ah_from_wc", make)
 }

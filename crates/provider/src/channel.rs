@@ -6,6 +6,7 @@ use std::sync::Arc;
 use adverb_abi::types::*;
 use adverb_nic::{Step, Waiter};
 
+use crate::call;
 use crate::cq::Cq;
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, find, find_context, not_null};
@@ -42,7 +43,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
         )
         .public())
     };
-    errno::pointer("ibv_create_comp_channel", create())
+    call::pointer("ibv_create_comp_channel", create)
 }
 
 /// `ibv_destroy_comp_channel(3)`. EBUSY while CQs report here.
@@ -58,7 +59,7 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
         unsafe { channel.free() };
         Ok(())
     };
-    errno::status("ibv_destroy_comp_channel", destroy())
+    call::status("ibv_destroy_comp_channel", destroy)
 }
 
 /// `ibv_get_cq_event(3)`. Waits, or fails with EAGAIN, as the program has set up the channel's descriptor.

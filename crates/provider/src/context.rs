@@ -13,7 +13,8 @@ use adverb_abi::types::{
     VERBS_ABI_IS_EXTENDED, Zeroed as _, ibv_context, ibv_context_ops, ibv_device, verbs_context,
 };
 
-use crate::errno::{self, Error};
+use crate::call;
+use crate::errno::Error;
 use crate::handle::{Kind, Object, context_pointer, find, find_context};
 use crate::shared::Family;
 use crate::{cq, cq_ex, device, dm, misc, mr, mw, pd, post, qp, query, srq, xrc};
@@ -88,7 +89,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
         let (family, command) = Family::found(device)?;
         Ok(publish(nic, family, command))
     };
-    errno::pointer("ibv_open_device", open())
+    call::pointer("ibv_open_device", open)
 }
 
 /// Lays a context out for C.
@@ -140,10 +141,14 @@ pub(crate) unsafe fn together(
 /// # Safety
 /// `context` is NULL or a context, which nobody uses any more.
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    // SAFETY: as our caller promises.
-    let closed = unsafe { find_context(context) }.map(|context| {
-        // SAFETY: the last use, here and by contract in C.
-        unsafe { context.free() }
-    });
-    errno::minus_one("ibv_close_device", closed.map(|()| 0))
+    let body = || {
+        // SAFETY: as our caller promises.
+        unsafe { find_context(context) }
+            .map(|context| {
+                // SAFETY: the last use, here and by contract in C.
+                unsafe { context.free() }
+            })
+            .map(|()| 0)
+    };
+    call::minus_one("ibv_close_device", body)
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use adverb_abi::types::*;
 use adverb_engine::{Completion, Instant, QpNum, WcOpcode};
 
+use crate::call;
 use crate::channel::Channel;
 use crate::context::together;
 use crate::errno::{self, Error};
@@ -111,7 +112,7 @@ pub unsafe extern "C" fn ibv_create_cq(
                 .cast(),
         )
     };
-    errno::pointer("ibv_create_cq", make())
+    call::pointer("ibv_create_cq", make)
 }
 
 /// `ibv_resize_cq(3)`.
@@ -129,7 +130,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         unsafe { (*cq.public()).base.cqe = cq.nic.capacity() as c_int };
         Ok(())
     };
-    errno::status("ibv_resize_cq", resize())
+    call::status("ibv_resize_cq", resize)
 }
 
 /// `ibv_modify_cq(3)`, behind the context's table: moderation of events.
@@ -156,7 +157,7 @@ pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify
         }
         Ok(())
     };
-    errno::status("ibv_modify_cq", modify())
+    call::status("ibv_modify_cq", modify)
 }
 
 /// `ibv_destroy_cq(3)`. EBUSY while a queue pair uses it; then waits until every event got from it is acknowledged.
@@ -172,7 +173,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         unsafe { cq.free() };
         Ok(())
     };
-    errno::status("ibv_destroy_cq", destroy())
+    call::status("ibv_destroy_cq", destroy)
 }
 
 /// `ibv_req_notify_cq(3)`, behind the context's table.

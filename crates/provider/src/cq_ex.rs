@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use adverb_abi::types::*;
 use adverb_engine::{Completion, WcFlags};
 
+use crate::call;
 use crate::context::together;
 use crate::cq::{self, Cq};
 use crate::errno::{self, Error};
@@ -87,7 +88,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         offer(unsafe { &mut *cq.public() }, wc_flags);
         Ok(cq.public())
     };
-    errno::pointer("ibv_create_cq_ex", create())
+    call::pointer("ibv_create_cq_ex", create)
 }
 
 /// Fills in the readers that were asked for. The others stay NULL.

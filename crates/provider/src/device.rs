@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use adverb_abi::types::{IBV_NODE_CA, IBV_TRANSPORT_IB, Zeroed as _, ibv_device};
 
+use crate::call;
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, find};
 
@@ -119,12 +120,12 @@ pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv
         }
         Ok(list)
     };
-    let result = list();
-    if result.is_err() && !count.is_null() {
+    let list = call::pointer("ibv_get_device_list", list);
+    if list.is_null() && !count.is_null() {
         // SAFETY: the caller says that it can be written.
         unsafe { *count = 0 };
     }
-    errno::pointer("ibv_get_device_list", result)
+    list
 }
 
 /// `ibv_free_device_list(3)`. NULL is allowed.
@@ -171,9 +172,6 @@ pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
 /// `device` is NULL or a device.
 pub unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
     // SAFETY: as our caller promises.
-    let found = unsafe { find::<Device>(device) };
-    errno::minus_one(
-        "ibv_get_device_index",
-        found.map(|device| device.nic.index as c_int),
-    )
+    let body = || unsafe { find::<Device>(device) }.map(|device| device.nic.index as c_int);
+    call::minus_one("ibv_get_device_index", body)
 }

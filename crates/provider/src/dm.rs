@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use adverb_abi::types::*;
 
-use crate::errno::{self, Error};
+use crate::call;
+use crate::errno::Error;
 use crate::handle::{Kind, Object, find, find_context, not_null};
 use crate::mr;
 use crate::pd::Pd;
@@ -68,7 +69,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
         let handle = found.family.dms.put(&nic);
         Ok(publish(context, nic, Arc::clone(&found.family), handle))
     };
-    errno::pointer("ibv_alloc_dm", alloc())
+    call::pointer("ibv_alloc_dm", alloc)
 }
 
 /// `ibv_free_dm(3)`. EBUSY while a region is registered on the memory.
@@ -86,7 +87,7 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
         unsafe { dm.free() };
         Ok(())
     };
-    errno::status("ibv_free_dm", free())
+    call::status("ibv_free_dm", free)
 }
 
 /// `ibv_reg_dm_mr(3)`, behind the context's table.
@@ -118,7 +119,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
         // SAFETY: as our caller promises.
         unsafe { mr::publish(pd, std::ptr::null_mut(), length, nic, None) }
     };
-    errno::pointer("ibv_reg_dm_mr", register())
+    call::pointer("ibv_reg_dm_mr", register)
 }
 
 unsafe extern "C" fn memcpy_to_dm(
@@ -142,7 +143,7 @@ unsafe extern "C" fn memcpy_to_dm(
         };
         Ok(dm.nic.copy_to(offset, bytes)?)
     };
-    errno::status("ibv_memcpy_to_dm", copy())
+    call::status("ibv_memcpy_to_dm", copy)
 }
 
 unsafe extern "C" fn memcpy_from_dm(
@@ -165,7 +166,7 @@ unsafe extern "C" fn memcpy_from_dm(
         };
         Ok(dm.nic.copy_from(offset, place)?)
     };
-    errno::status("ibv_memcpy_from_dm", copy())
+    call::status("ibv_memcpy_from_dm", copy)
 }
 
 fn check_range(dm: &Object<Dm>, offset: u64, length: usize) -> Result<(), Error> {

@@ -5,8 +5,9 @@ use std::ffi::c_int;
 use adverb_abi::types::*;
 use adverb_nic::{Source, Step, Waiter};
 
+use crate::call;
 use crate::cq::Cq;
-use crate::errno::{self, Error};
+use crate::errno::Error;
 use crate::handle::{find, find_context, not_null};
 use crate::qp::Qp;
 use crate::srq::Srq;
@@ -105,7 +106,5 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
             .ack_async_event(source);
         Ok(())
     };
-    if let Err(error) = ack() {
-        errno::report("ibv_ack_async_event", &error);
-    }
+    call::nothing("ibv_ack_async_event", ack);
 }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use adverb_abi::types::*;
 
-use crate::errno::{self, Error};
+use crate::call;
+use crate::errno::Error;
 use crate::handle::{find, find_context};
 use crate::shared::Family;
 use crate::{context, dm, mr, pd};
@@ -27,7 +28,7 @@ pub unsafe extern "C" fn ibv_import_device(fd: c_int) -> *mut ibv_context {
         let command = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(context::publish(nic, family, command))
     };
-    errno::pointer("ibv_import_device", import())
+    call::pointer("ibv_import_device", import)
 }
 
 /// `ibv_import_pd(3)`: another name for a domain of this context's family.
@@ -42,7 +43,7 @@ pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -
         let nic = found.nic.import_pd(&share.nic)?;
         Ok(pd::import(context, &found.family, handle, nic))
     };
-    errno::pointer("ibv_import_pd", import())
+    call::pointer("ibv_import_pd", import)
 }
 
 /// `ibv_import_mr(3)`. The region's place is not known to the importer: address and length are zero.
@@ -62,7 +63,7 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv
         // SAFETY: as our caller promises.
         unsafe { mr::publish(pd, ptr::null_mut(), 0, nic, Some(handle)) }
     };
-    errno::pointer("ibv_import_mr", import())
+    call::pointer("ibv_import_mr", import)
 }
 
 /// `ibv_import_dm(3)`.
@@ -76,7 +77,7 @@ pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -
         let nic = found.family.dms.get(handle)?;
         Ok(dm::publish(context, nic, Arc::clone(&found.family), handle))
     };
-    errno::pointer("ibv_import_dm", import())
+    call::pointer("ibv_import_dm", import)
 }
 
 /// `ibv_unimport_pd(3)`: the name goes, the domain stays.
@@ -85,11 +86,8 @@ pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -
 /// `pd` is NULL or came from [`ibv_import_pd`].
 pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
     // SAFETY: as our caller promises, also that this is the last use.
-    match unsafe { find::<pd::Pd>(pd) } {
-        // SAFETY: likewise.
-        Ok(pd) => unsafe { pd.free() },
-        Err(error) => errno::report("ibv_unimport_pd", &error),
-    }
+    let body = || unsafe { find::<pd::Pd>(pd).map(|pd| pd.free()) };
+    call::nothing("ibv_unimport_pd", body);
 }
 
 /// `ibv_unimport_mr(3)`: the name goes, the region stays.
@@ -98,11 +96,8 @@ pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
 /// `mr` is NULL or came from [`ibv_import_mr`].
 pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
     // SAFETY: as our caller promises, also that this is the last use.
-    match unsafe { find::<mr::Mr>(mr) } {
-        // SAFETY: likewise.
-        Ok(mr) => unsafe { mr.free() },
-        Err(error) => errno::report("ibv_unimport_mr", &error),
-    }
+    let body = || unsafe { find::<mr::Mr>(mr).map(|mr| mr.free()) };
+    call::nothing("ibv_unimport_mr", body);
 }
 
 /// `ibv_unimport_dm(3)`: the name goes, the memory stays.
@@ -111,9 +106,6 @@ pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
 /// `dm` is NULL or came from [`ibv_import_dm`].
 pub unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
     // SAFETY: as our caller promises, also that this is the last use.
-    match unsafe { find::<dm::Dm>(dm) } {
-        // SAFETY: likewise.
-        Ok(dm) => unsafe { dm.free() },
-        Err(error) => errno::report("ibv_unimport_dm", &error),
-    }
+    let body = || unsafe { find::<dm::Dm>(dm).map(|dm| dm.free()) };
+    call::nothing("ibv_unimport_dm", body);
 }

@@ -15,6 +15,7 @@
 //! A panic that would cross into C ends the process instead; there is no way to go on.
 
 mod ah;
+mod call;
 mod channel;
 mod context;
 mod cq;

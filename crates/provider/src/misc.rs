@@ -4,7 +4,8 @@ use std::ffi::{CStr, c_char, c_int};
 
 use adverb_abi::types::*;
 
-use crate::errno::{self, Error};
+use crate::call;
+use crate::errno::Error;
 use crate::handle::{find_context, not_null};
 
 /// Time stamps count nanoseconds.
@@ -59,7 +60,7 @@ pub(crate) unsafe extern "C" fn query_rt_values(
         }
         Ok(())
     };
-    errno::status("ibv_query_rt_values_ex", query())
+    call::status("ibv_query_rt_values_ex", query)
 }
 
 /// `ibv_fork_init(3)`: data moves through the process's own addresses, so there is nothing to protect from fork.

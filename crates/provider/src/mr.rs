@@ -7,8 +7,9 @@ use adverb_abi::types::*;
 use adverb_engine::Access;
 use adverb_nic::Advice;
 
+use crate::call;
 use crate::context::together;
-use crate::errno::{self, Error};
+use crate::errno::Error;
 use crate::handle::{Kind, Object, find, not_null};
 use crate::pd::{Pd, Share};
 use crate::post;
@@ -130,7 +131,7 @@ pub unsafe extern "C" fn ibv_reg_mr(
 ) -> *mut ibv_mr {
     let bits = access as c_uint;
     // SAFETY: as our caller promises.
-    errno::pointer("ibv_reg_mr", unsafe {
+    call::pointer("ibv_reg_mr", || unsafe {
         register(pd, addr, length, own_iova(addr, bits), bits)
     })
 }
@@ -147,7 +148,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: as our caller promises.
-    errno::pointer("ibv_reg_mr_iova", unsafe {
+    call::pointer("ibv_reg_mr_iova", || unsafe {
         register(pd, addr, length, iova, access as c_uint)
     })
 }
@@ -164,7 +165,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     access: c_uint,
 ) -> *mut ibv_mr {
     // SAFETY: as our caller promises.
-    errno::pointer("ibv_reg_mr_iova2", unsafe {
+    call::pointer("ibv_reg_mr_iova2", || unsafe {
         register(pd, addr, length, iova, access)
     })
 }
@@ -181,10 +182,9 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
     _fd: c_int,
     _access: c_int,
 ) -> *mut ibv_mr {
-    errno::pointer(
-        "ibv_reg_dmabuf_mr",
-        Err(Error::Unsupported("memory of other devices")),
-    )
+    call::pointer("ibv_reg_dmabuf_mr", || {
+        Err(Error::Unsupported("memory of other devices"))
+    })
 }
 
 /// `ibv_alloc_null_mr(3)`: writes through its key vanish, reads give zeros.
@@ -201,7 +201,7 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
         unsafe { (*mr).rkey = 0 };
         Ok(mr)
     };
-    errno::pointer("ibv_alloc_null_mr", alloc())
+    call::pointer("ibv_alloc_null_mr", alloc)
 }
 
 /// Most ranges that one piece of advice can be about.
@@ -251,7 +251,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
         let wait = flags & IBV_ADVISE_MR_FLAG_FLUSH != 0;
         Ok(domain.share().nic.advise(advice, wait, &ranges)?)
     };
-    errno::status("ibv_advise_mr", advise())
+    call::status("ibv_advise_mr", advise)
 }
 
 /// `ibv_dereg_mr(3)`. EBUSY while a memory window is bound to the region. When it returns, nothing touches the memory any more.
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         unsafe { mr.free() };
         Ok(())
     };
-    errno::status("ibv_dereg_mr", dereg())
+    call::status("ibv_dereg_mr", dereg)
 }
 
 const REREG_FLAGS: c_uint =
@@ -363,12 +363,17 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
-    // SAFETY: as our caller promises.
-    let changed = unsafe { find::<Mr>(mr) }
-        // SAFETY: likewise.
-        .and_then(|mr| unsafe { change(mr, flags as c_uint, pd, addr, length, access as c_uint) });
+    let body = || {
+        // SAFETY: as our caller promises.
+        unsafe { find::<Mr>(mr) }
+            // SAFETY: likewise.
+            .and_then(|mr| unsafe {
+                change(mr, flags as c_uint, pd, addr, length, access as c_uint)
+            })
+            .map(|()| 0)
+    };
     const { assert!(IBV_REREG_MR_ERR_INPUT == -1) };
-    errno::minus_one("ibv_rereg_mr", changed.map(|()| 0))
+    call::minus_one("ibv_rereg_mr", body)
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use adverb_abi::types::*;
 use adverb_engine::{Access, Key, MwBind, SendData, SendOp, SendWr, WindowType};
 
-use crate::errno::{self, Error};
+use crate::call;
+use crate::errno::Error;
 use crate::handle::{Kind, Object, find, find_if_any, not_null};
 use crate::mr::Mr;
 use crate::pd::{Pd, Share};
@@ -68,7 +69,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> 
         };
         Ok(Object::create(public, own).public())
     };
-    errno::pointer("ibv_alloc_mw", alloc())
+    call::pointer("ibv_alloc_mw", alloc)
 }
 
 /// `ibv_dealloc_mw(3)`. A window that is bound is unbound by it.
@@ -84,7 +85,7 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
         unsafe { mw.free() };
         Ok(())
     };
-    errno::status("ibv_dealloc_mw", dealloc())
+    call::status("ibv_dealloc_mw", dealloc)
 }
 
 /// Rights that can be asked for; the local one has no effect.
@@ -201,5 +202,5 @@ pub(crate) unsafe extern "C" fn bind_mw(
         qp.nic.kick();
         Ok(())
     };
-    errno::status("ibv_bind_mw", post())
+    call::status("ibv_bind_mw", post)
 }

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use adverb_abi::types::*;
 
+use crate::call;
 use crate::context::together;
-use crate::errno::{self, Error};
+use crate::errno::Error;
 use crate::handle::{Kind, Object, find, find_context, find_if_any, not_null};
 use crate::shared::Family;
 
@@ -125,7 +126,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
             },
         ))
     };
-    errno::pointer("ibv_alloc_pd", alloc())
+    call::pointer("ibv_alloc_pd", alloc)
 }
 
 /// `ibv_dealloc_pd(3)`, for parent domains too. EBUSY while anything made in the domain exists.
@@ -145,7 +146,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         unsafe { pd.free() };
         Ok(())
     };
-    errno::status("ibv_dealloc_pd", dealloc())
+    call::status("ibv_dealloc_pd", dealloc)
 }
 
 /// `ibv_alloc_td(3)`, behind the context's table.
@@ -175,7 +176,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
         )
         .public())
     };
-    errno::pointer("ibv_alloc_td", alloc())
+    call::pointer("ibv_alloc_td", alloc)
 }
 
 /// `ibv_dealloc_td(3)`. EBUSY while a parent domain refers to it.
@@ -191,7 +192,7 @@ pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
         unsafe { td.free() };
         Ok(())
     };
-    errno::status("ibv_dealloc_td", dealloc())
+    call::status("ibv_dealloc_td", dealloc)
 }
 
 const PARENT_DOMAIN_ATTRS: u32 = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS
@@ -238,5 +239,5 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
             },
         ))
     };
-    errno::pointer("ibv_alloc_parent_domain", alloc())
+    call::pointer("ibv_alloc_parent_domain", alloc)
 }

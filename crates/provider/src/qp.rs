@@ -8,9 +8,10 @@ use adverb_engine::{Access, AttrMask, Av, QpAttr, QpCaps, QpState};
 use adverb_nic::{NicError, QpSpec};
 use adverb_wire::{Gid, Transport};
 
+use crate::call;
 use crate::context::together;
 use crate::cq::Cq;
-use crate::errno::{self, Error};
+use crate::errno::Error;
 use crate::handle::{Kind, Object, find, find_context, find_if_any, not_null};
 use crate::pd::{Pd, Share};
 use crate::qp_ex::{self, Builder};
@@ -217,7 +218,7 @@ pub unsafe extern "C" fn ibv_create_qp(
         unsafe { (*init).cap = granted(&qp.caps) };
         Ok(qp.public().cast())
     };
-    errno::pointer("ibv_create_qp", make())
+    call::pointer("ibv_create_qp", make)
 }
 
 /// `ibv_create_qp_ex(3)`, behind the context's table.
@@ -288,7 +289,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         unsafe { (*init).cap = granted(&qp.caps) };
         Ok(qp.public().cast())
     };
-    errno::pointer("ibv_create_qp_ex", make())
+    call::pointer("ibv_create_qp_ex", make)
 }
 
 /// `ibv_qp_to_qp_ex(3)`: NULL for a queue pair that was not created with `send_ops_flags`.
@@ -296,17 +297,16 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
 /// # Safety
 /// `qp` is NULL or a queue pair.
 pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    // SAFETY: as our caller promises.
-    let found = unsafe { find::<Qp>(qp.cast()) };
-    errno::pointer(
-        "ibv_qp_to_qp_ex",
-        found.and_then(|qp| match qp.builder {
+    let body = || {
+        // SAFETY: as our caller promises.
+        unsafe { find::<Qp>(qp.cast()) }.and_then(|qp| match qp.builder {
             Some(_) => Ok(qp.public()),
             None => Err(Error::Argument(
                 "the queue pair was not created with send_ops_flags",
             )),
-        }),
-    )
+        })
+    };
+    call::pointer("ibv_qp_to_qp_ex", body)
 }
 
 /// `ibv_destroy_qp(3)`. Waits until every event got of it is acknowledged.
@@ -322,7 +322,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         unsafe { qp.free() };
         Ok(())
     };
-    errno::status("ibv_destroy_qp", destroy())
+    call::status("ibv_destroy_qp", destroy)
 }
 
 fn state(value: ibv_qp_state, what: &'static str) -> Result<QpState, Error> {
@@ -472,7 +472,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
         }
         Ok(())
     };
-    errno::status("ibv_modify_qp", modify())
+    call::status("ibv_modify_qp", modify)
 }
 
 /// `ibv_query_qp(3)`. The mask is a hint; everything is filled in.
@@ -534,7 +534,7 @@ pub unsafe extern "C" fn ibv_query_qp(
         }
         Ok(())
     };
-    errno::status("ibv_query_qp", query())
+    call::status("ibv_query_qp", query)
 }
 
 /// `ibv_query_qp_data_in_order(3)`: nothing is promised about the order of bytes within a message.
@@ -566,7 +566,7 @@ pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_in
             _ => Err(Error::Unsupported("ECE of another vendor")),
         }
     };
-    errno::status("ibv_set_ece", set())
+    call::status("ibv_set_ece", set)
 }
 
 /// `ibv_query_ece(3)`: none, which a vendor id of zero says.
@@ -583,7 +583,7 @@ pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_
         unsafe { ece.write(ibv_ece::zeroed()) };
         Ok(())
     };
-    errno::status("ibv_query_ece", query())
+    call::status("ibv_query_ece", query)
 }
 
 /// The queue pair and the group that both of the following calls name.
@@ -607,10 +607,12 @@ pub unsafe extern "C" fn ibv_attach_mcast(
     gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
-    // SAFETY: as our caller promises.
-    let attached = unsafe { member(qp, gid) }
-        .and_then(|(qp, gid)| qp.nic.attach_multicast(gid).map_err(Error::from));
-    errno::status("ibv_attach_mcast", attached)
+    let body = || {
+        // SAFETY: as our caller promises.
+        unsafe { member(qp, gid) }
+            .and_then(|(qp, gid)| qp.nic.attach_multicast(gid).map_err(Error::from))
+    };
+    call::status("ibv_attach_mcast", body)
 }
 
 /// `ibv_detach_mcast(3)`. EINVAL for a group that the queue pair is not in.
@@ -622,8 +624,10 @@ pub unsafe extern "C" fn ibv_detach_mcast(
     gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
-    // SAFETY: as our caller promises.
-    let detached = unsafe { member(qp, gid) }
-        .and_then(|(qp, gid)| qp.nic.detach_multicast(gid).map_err(Error::from));
-    errno::status("ibv_detach_mcast", detached)
+    let body = || {
+        // SAFETY: as our caller promises.
+        unsafe { member(qp, gid) }
+            .and_then(|(qp, gid)| qp.nic.detach_multicast(gid).map_err(Error::from))
+    };
+    call::status("ibv_detach_mcast", body)
 }

@@ -9,7 +9,8 @@ use std::ptr;
 
 use adverb_abi::types::*;
 
-use crate::errno::{self, Error};
+use crate::call;
+use crate::errno::Error;
 use crate::handle::{find_context, not_null};
 use crate::{device, misc};
 
@@ -124,7 +125,7 @@ pub unsafe extern "C" fn ibv_query_device(
         unsafe { attr.write(device_attr(context.nic.device())) };
         Ok(())
     };
-    errno::status("ibv_query_device", query())
+    call::status("ibv_query_device", query)
 }
 
 /// `ibv_query_device_ex(3)`, behind the context's table.
@@ -175,7 +176,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         unsafe { fill(attr, &full, size) };
         Ok(())
     };
-    errno::status("ibv_query_device_ex", query())
+    call::status("ibv_query_device_ex", query)
 }
 
 fn port_attr(device: &adverb_nic::Device) -> ibv_port_attr {
@@ -244,7 +245,7 @@ pub(crate) unsafe extern "C" fn query_port(
     size: usize,
 ) -> c_int {
     // SAFETY: as our caller promises.
-    errno::status("ibv_query_port", unsafe {
+    call::status("ibv_query_port", || unsafe {
         port_into(context, port, attr, size)
     })
 }
@@ -259,7 +260,7 @@ pub unsafe extern "C" fn ibv_query_port(
     attr: *mut ibv_port_attr,
 ) -> c_int {
     // SAFETY: as our caller promises.
-    errno::status("ibv_query_port", unsafe {
+    call::status("ibv_query_port", || unsafe {
         port_into(context, port, attr, OLD_PORT_ATTR)
     })
 }
@@ -282,7 +283,7 @@ pub unsafe extern "C" fn ibv_query_port_speed(
         unsafe { *speed = misc::SPEED_100MBIT };
         Ok(())
     };
-    errno::status("ibv_query_port_speed", query())
+    call::status("ibv_query_port_speed", query)
 }
 
 /// An entry of the GID table; `None` for one that exists and is empty.
@@ -334,7 +335,7 @@ pub unsafe extern "C" fn ibv_query_gid(
         unsafe { gid.write(found.unwrap_or(ibv_gid { raw: [0; 16] })) };
         Ok(0)
     };
-    errno::minus_one("ibv_query_gid", query())
+    call::minus_one("ibv_query_gid", query)
 }
 
 /// `ibv_query_gid_ex(3)`. ENODATA for an empty entry.
@@ -365,7 +366,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
         unsafe { fill(entry, &gid_entry(device, index, gid), size) };
         Ok(())
     };
-    errno::status("ibv_query_gid_ex", query())
+    call::status("ibv_query_gid_ex", query)
 }
 
 /// `ibv_query_gid_table(3)`: how many entries are in use, written from the front.
@@ -412,7 +413,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
         }
         Ok(used as isize)
     };
-    errno::negative("ibv_query_gid_table", query())
+    call::negative("ibv_query_gid_table", query)
 }
 
 /// What `ibv_devinfo` asks for the type of a GID, in the numbering of sysfs.
@@ -434,7 +435,7 @@ pub unsafe extern "C" fn ibv_query_gid_type(
         unsafe { *kind = SYSFS_ROCE_V2 };
         Ok(0)
     };
-    errno::minus_one("ibv_query_gid_type", query())
+    call::minus_one("ibv_query_gid_type", query)
 }
 
 /// `ibv_query_pkey(3)`: big-endian.
@@ -460,7 +461,7 @@ pub unsafe extern "C" fn ibv_query_pkey(
         unsafe { *pkey = found.to_be() };
         Ok(0)
     };
-    errno::minus_one("ibv_query_pkey", query())
+    call::minus_one("ibv_query_pkey", query)
 }
 
 /// `ibv_get_pkey_index(3)`: where a (big-endian) P_Key stands in the table.
@@ -483,7 +484,7 @@ pub unsafe extern "C" fn ibv_get_pkey_index(
             "no entry of the P_Key table has this value",
         ))
     };
-    errno::minus_one("ibv_get_pkey_index", query())
+    call::minus_one("ibv_get_pkey_index", query)
 }
 
 /// Where a GID stands in the table of the context's device.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use adverb_abi::types::*;
 
+use crate::call;
 use crate::context::together;
 use crate::cq::Cq;
-use crate::errno::{self, Error};
+use crate::errno::Error;
 use crate::handle::{Kind, Object, find, find_context, not_null};
 use crate::pd::{Pd, Share};
 use crate::xrc::{self, Xrcd};
@@ -83,7 +84,7 @@ pub unsafe extern "C" fn ibv_create_srq(
         // SAFETY: not NULL, so the caller vouches for it.
         unsafe { create(pd, (*init).srq_context, &mut (*init).attr, None) }
     };
-    errno::pointer("ibv_create_srq", make())
+    call::pointer("ibv_create_srq", make)
 }
 
 const ATTRS: u32 = IBV_SRQ_INIT_ATTR_TYPE
@@ -157,7 +158,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
             }),
         }
     };
-    errno::pointer("ibv_create_srq_ex", make())
+    call::pointer("ibv_create_srq_ex", make)
 }
 
 /// `ibv_modify_srq(3)`: both values, or none and an error.
@@ -187,7 +188,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
         let limit = (mask & IBV_SRQ_LIMIT != 0).then_some(attr.srq_limit);
         Ok(srq.nic.modify(max_wr, limit)?)
     };
-    errno::status("ibv_modify_srq", modify())
+    call::status("ibv_modify_srq", modify)
 }
 
 /// `ibv_query_srq(3)`.
@@ -211,7 +212,7 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
         };
         Ok(())
     };
-    errno::status("ibv_query_srq", query())
+    call::status("ibv_query_srq", query)
 }
 
 /// `ibv_get_srq_num(3)`, behind the context's table: the number by which an XRC sender names the SRQ.
@@ -231,7 +232,7 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32)
         unsafe { *number = known };
         Ok(())
     };
-    errno::status("ibv_get_srq_num", get())
+    call::status("ibv_get_srq_num", get)
 }
 
 /// `ibv_destroy_srq(3)`. EBUSY while a queue pair uses it; then waits until its events are acknowledged.
@@ -247,5 +248,5 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         unsafe { srq.free() };
         Ok(())
     };
-    errno::status("ibv_destroy_srq", destroy())
+    call::status("ibv_destroy_srq", destroy)
 }

@@ -3,8 +3,9 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::{fs, io, ptr};
 
+use crate::call;
 use crate::device;
-use crate::errno::{self, Error};
+use crate::errno::Error;
 use crate::handle::not_null;
 
 const CLASS: &str = "/sys/class/infiniband/";
@@ -97,7 +98,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
         // SAFETY: the caller says that the buffer has this size.
         Ok(unsafe { hand_over(&text, buffer, size) })
     };
-    errno::minus_one("ibv_read_sysfs_file", read())
+    call::minus_one("ibv_read_sysfs_file", read)
 }
 
 /// What `ibv_devinfo` uses from version 57 on. In C the file name is a format with arguments; it is taken as it is,
@@ -121,5 +122,5 @@ pub unsafe extern "C" fn ibv_read_ibdev_sysfs_file(
         // SAFETY: the caller says that the buffer has this size.
         Ok(unsafe { hand_over(&text, buffer, size) })
     };
-    errno::minus_one("ibv_read_ibdev_sysfs_file", read())
+    call::minus_one("ibv_read_ibdev_sysfs_file", read)
 }

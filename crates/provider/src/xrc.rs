@@ -7,7 +7,8 @@ use std::sync::Arc;
 use adverb_abi::types::*;
 use adverb_nic::FileId;
 
-use crate::errno::{self, Error};
+use crate::call;
+use crate::errno::Error;
 use crate::handle::{Kind, Object, context_pointer, find, find_context, not_null};
 use crate::qp;
 
@@ -89,7 +90,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
         };
         Ok(Object::create(public, Xrcd { nic }).public())
     };
-    errno::pointer("ibv_open_xrcd", open())
+    call::pointer("ibv_open_xrcd", open)
 }
 
 /// `ibv_close_xrcd(3)`. EBUSY while a queue pair or an SRQ was made through it.
@@ -105,7 +106,7 @@ pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
         unsafe { xrcd.free() };
         Ok(())
     };
-    errno::status("ibv_close_xrcd", close())
+    call::status("ibv_close_xrcd", close)
 }
 
 const OPEN_ATTRS: u32 =
@@ -149,5 +150,5 @@ pub(crate) unsafe extern "C" fn open_qp(
         })?;
         Ok(made.public().cast())
     };
-    errno::pointer("ibv_open_qp", open())
+    call::pointer("ibv_open_qp", open)
 }

@@ -11,7 +11,8 @@ use std::ptr;
 use adverb_abi::types::*;
 use libc::{addrinfo, sockaddr, socklen_t};
 
-use crate::errno::{self, Error};
+use crate::call;
+use crate::errno::Error;
 use crate::handle::not_null;
 
 /// Why there is no result: an answer of the resolver is passed on as it is.
@@ -232,11 +233,11 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
             }
         }
     };
-    match get() {
-        Ok(()) => 0,
-        Err(Failure::Resolver(status)) => status,
-        Err(Failure::Ours(error)) => errno::minus_one("rdma_getaddrinfo", Err(error)),
-    }
+    call::minus_one("rdma_getaddrinfo", || match get() {
+        Ok(()) => Ok(0),
+        Err(Failure::Resolver(status)) => Ok(status),
+        Err(Failure::Ours(error)) => Err(error),
+    })
 }
 
 /// `rdma_freeaddrinfo(3)`. NULL is allowed.

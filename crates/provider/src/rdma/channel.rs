@@ -5,7 +5,8 @@ use std::sync::Arc;
 use adverb_abi::types::rdma_event_channel;
 use adverb_nic::cm::CmChannel;
 
-use crate::errno::{self, Error};
+use crate::call;
+use crate::errno::Error;
 use crate::handle::{Kind, Object, find};
 
 /// An event channel.
@@ -30,7 +31,7 @@ pub(super) fn create() -> Result<&'static Object<EventChannel>, Error> {
 /// # Safety
 /// Always safe to call.
 pub unsafe extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
-    errno::pointer("rdma_create_event_channel", create().map(Object::public))
+    call::pointer("rdma_create_event_channel", || create().map(Object::public))
 }
 
 /// `rdma_destroy_event_channel(3)`. All ids on it must be gone, says the manual; those that are not get no more events.
@@ -38,10 +39,7 @@ pub unsafe extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel 
 /// # Safety
 /// `channel` is NULL or an event channel, which nobody uses any more.
 pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
-    // SAFETY: as our caller promises.
-    match unsafe { find::<EventChannel>(channel) } {
-        // SAFETY: likewise, this is the last use.
-        Ok(channel) => unsafe { channel.free() },
-        Err(error) => errno::report("rdma_destroy_event_channel", &error),
-    }
+    // SAFETY: as our caller promises, also that this is the last use.
+    let body = || unsafe { find::<EventChannel>(channel).map(|channel| channel.free()) };
+    call::nothing("rdma_destroy_event_channel", body);
 }

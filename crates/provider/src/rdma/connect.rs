@@ -18,7 +18,8 @@ use adverb_wire::cm::{
 use super::id::{Id, Phase, State, checked_depth, complete, depths, path_between};
 use super::params::{self, Conn};
 use super::{address, qp, resolve};
-use crate::errno::{self, Error};
+use crate::call;
+use crate::errno::Error;
 use crate::handle::{Object, find};
 use crate::query::CA_ACK_DELAY;
 
@@ -314,7 +315,7 @@ pub unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn
         unsafe { complete(id) }?;
         Ok(0)
     };
-    errno::minus_one("rdma_connect", call())
+    call::minus_one("rdma_connect", call)
 }
 
 /// Whether an id is for datagrams.
@@ -436,7 +437,7 @@ pub unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_
         }
         Ok(0)
     };
-    errno::minus_one("rdma_accept", call())
+    call::minus_one("rdma_accept", call)
 }
 
 /// # Safety
@@ -477,16 +478,19 @@ pub unsafe extern "C" fn rdma_reject(
     private_data: *const c_void,
     private_data_len: u8,
 ) -> c_int {
-    // SAFETY: as our caller promises.
-    let done = unsafe {
-        reject(
-            id,
-            RejReason::CONSUMER_DEFINED,
-            private_data,
-            private_data_len,
-        )
+    let body = || {
+        // SAFETY: as our caller promises.
+        unsafe {
+            reject(
+                id,
+                RejReason::CONSUMER_DEFINED,
+                private_data,
+                private_data_len,
+            )
+        }
+        .map(|()| 0)
     };
-    errno::minus_one("rdma_reject", done.map(|()| 0))
+    call::minus_one("rdma_reject", body)
 }
 
 /// `rdma_reject_ece(3)`: rejects because of the vendor options of the other side.
@@ -498,9 +502,11 @@ pub unsafe extern "C" fn rdma_reject_ece(
     private_data: *const c_void,
     private_data_len: u8,
 ) -> c_int {
-    // SAFETY: as our caller promises.
-    let done = unsafe { reject(id, RejReason::VENDOR_OPTION, private_data, private_data_len) };
-    errno::minus_one("rdma_reject_ece", done.map(|()| 0))
+    let body = || {
+        // SAFETY: as our caller promises.
+        unsafe { reject(id, RejReason::VENDOR_OPTION, private_data, private_data_len) }.map(|()| 0)
+    };
+    call::minus_one("rdma_reject_ece", body)
 }
 
 /// `rdma_establish(3)`: the program's own queue pair is ready, after CONNECT_RESPONSE.
@@ -520,7 +526,7 @@ pub unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
         state.phase = Phase::Connected;
         Ok(0)
     };
-    errno::minus_one("rdma_establish", call())
+    call::minus_one("rdma_establish", call)
 }
 
 /// `rdma_notify(3)`: the program has seen an event of its queue pair. Only that data has come in means something here.
@@ -544,7 +550,7 @@ pub unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: ibv_event_type)
         }
         Ok(0)
     };
-    errno::minus_one("rdma_notify", call())
+    call::minus_one("rdma_notify", call)
 }
 
 /// `rdma_disconnect(3)`: no more work on the queue pair, and the peer is told; or its wish to end is answered.
@@ -592,7 +598,7 @@ pub unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
         unsafe { complete(id) }?;
         Ok(0)
     };
-    errno::minus_one("rdma_disconnect", call())
+    call::minus_one("rdma_disconnect", call)
 }
 
 #[cfg(test)]

@@ -13,9 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use adverb_abi::types::{ibv_context, ibv_pd};
 
+use crate::call;
 use crate::context::ibv_open_device;
 use crate::device::{Device, object_for};
-use crate::errno::{self, Error};
+use crate::errno::Error;
 use crate::handle::Object;
 use crate::pd::ibv_alloc_pd;
 
@@ -95,12 +96,12 @@ pub unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_co
         }
         Ok(list)
     };
-    let result = list();
-    if result.is_err() && !count.is_null() {
+    let list = call::pointer("rdma_get_devices", list);
+    if list.is_null() && !count.is_null() {
         // SAFETY: the caller says that it can be written.
         unsafe { *count = 0 };
     }
-    errno::pointer("rdma_get_devices", result)
+    list
 }
 
 /// `rdma_free_devices(3)`. NULL is allowed. The devices stay open.

@@ -8,7 +8,8 @@ use adverb_abi::types::*;
 
 use super::id::{self, Id, drop_event, type_of_space};
 use super::{events, qp, resolve};
-use crate::errno::{self, Error};
+use crate::call;
+use crate::errno::Error;
 use crate::handle::{Object, find, find_if_any, not_null};
 use crate::pd::Pd;
 
@@ -104,7 +105,7 @@ pub unsafe extern "C" fn rdma_create_ep(
         }
         Ok(0)
     };
-    errno::minus_one("rdma_create_ep", call())
+    call::minus_one("rdma_create_ep", call)
 }
 
 /// `rdma_destroy_ep(3)`: the id, with its queue pair and its shared receive queue.
@@ -112,16 +113,15 @@ pub unsafe extern "C" fn rdma_create_ep(
 /// # Safety
 /// `id` is NULL or an id, which nobody uses any more.
 pub unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
-    // SAFETY: as our caller promises, here and below.
-    match unsafe { find::<Id>(id) } {
-        // SAFETY: as above.
-        Ok(id) => unsafe {
-            qp::rdma_destroy_qp(id.public());
-            qp::rdma_destroy_srq(id.public());
-            id::destroy(id);
-        },
-        Err(error) => errno::report("rdma_destroy_ep", &error),
-    }
+    // SAFETY: as our caller promises.
+    let body = || unsafe {
+        let id = find::<Id>(id)?;
+        qp::rdma_destroy_qp(id.public());
+        qp::rdma_destroy_srq(id.public());
+        id::destroy(id);
+        Ok(())
+    };
+    call::nothing("rdma_destroy_ep", body);
 }
 
 /// `rdma_get_request(3)`: waits for a request on a synchronous listener. If its endpoint was described with a queue pair,
@@ -169,5 +169,5 @@ pub unsafe extern "C" fn rdma_get_request(
         }
         Ok(0)
     };
-    errno::minus_one("rdma_get_request", call())
+    call::minus_one("rdma_get_request", call)
 }

@@ -19,6 +19,7 @@ use super::id::{
 };
 use super::params::{self, Conn};
 use super::{address, connect, multicast, qp};
+use crate::call;
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, find, not_null};
 use crate::query::CA_ACK_DELAY;
@@ -609,15 +610,17 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
 /// # Safety
 /// `event` is NULL or an event that was not acknowledged.
 pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
-    // SAFETY: as our caller promises.
-    let acked = unsafe { find::<Event>(event) }.map(|event| {
-        let owner = Arc::clone(&event.owner);
-        // SAFETY: this was the last use, says the manual.
-        unsafe { event.free() };
-        owner.ack_events(1);
-        0
-    });
-    errno::minus_one("rdma_ack_cm_event", acked)
+    let body = || {
+        // SAFETY: as our caller promises.
+        unsafe { find::<Event>(event) }.map(|event| {
+            let owner = Arc::clone(&event.owner);
+            // SAFETY: this was the last use, says the manual.
+            unsafe { event.free() };
+            owner.ack_events(1);
+            0
+        })
+    };
+    call::minus_one("rdma_ack_cm_event", body)
 }
 
 /// `rdma_write_cm_event(3)`: an event of the program's own, on the channel of an id.
@@ -642,7 +645,7 @@ pub unsafe extern "C" fn rdma_write_cm_event(
         id.cm.raise(Own::User.number())?;
         Ok(0)
     };
-    errno::minus_one("rdma_write_cm_event", write())
+    call::minus_one("rdma_write_cm_event", write)
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use super::device::Verbs;
 use super::multicast::Group;
 use super::params::Conn;
 use super::{address, device, events, params, path};
+use crate::call;
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, find, not_null};
 
@@ -396,7 +397,7 @@ pub unsafe extern "C" fn rdma_create_id(
         unsafe { *id = create(channel, context, space, kind)?.public() };
         Ok(0)
     };
-    errno::minus_one("rdma_create_id", make())
+    call::minus_one("rdma_create_id", make)
 }
 
 /// Ends an id: waits until its events are acknowledged, and frees it.
@@ -426,13 +427,15 @@ pub(super) unsafe fn destroy(id: &Object<Id>) {
 /// # Safety
 /// `id` is NULL or an id, which nobody uses any more.
 pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: as our caller promises.
-    let destroyed = unsafe { find::<Id>(id) }.map(|id| {
-        // SAFETY: likewise.
-        unsafe { destroy(id) };
-        0
-    });
-    errno::minus_one("rdma_destroy_id", destroyed)
+    let body = || {
+        // SAFETY: as our caller promises.
+        unsafe { find::<Id>(id) }.map(|id| {
+            // SAFETY: likewise.
+            unsafe { destroy(id) };
+            0
+        })
+    };
+    call::minus_one("rdma_destroy_id", body)
 }
 
 /// Moves an id to another channel, or to one of its own.
@@ -480,8 +483,8 @@ pub unsafe extern "C" fn rdma_migrate_id(
     channel: *mut rdma_event_channel,
 ) -> c_int {
     // SAFETY: as our caller promises.
-    let moved = unsafe { find::<Id>(id).and_then(|id| migrate(id, channel)) };
-    errno::minus_one("rdma_migrate_id", moved.map(|()| 0))
+    let body = || unsafe { find::<Id>(id).and_then(|id| migrate(id, channel)) }.map(|()| 0);
+    call::minus_one("rdma_migrate_id", body)
 }
 
 /// A port of an id, as the network writes it; 0 if there is none.

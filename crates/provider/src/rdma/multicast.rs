@@ -14,7 +14,8 @@ use super::connect;
 use super::events::Own;
 use super::id::{Id, complete, path_between};
 use super::params;
-use crate::errno::{self, Error};
+use crate::call;
+use crate::errno::Error;
 use crate::handle::{Object, find, not_null};
 use crate::qp::{ibv_attach_mcast, ibv_detach_mcast};
 
@@ -158,8 +159,8 @@ pub unsafe extern "C" fn rdma_join_multicast(
     context: *mut c_void,
 ) -> c_int {
     // SAFETY: as our caller promises.
-    let joined = unsafe { join(id, addr, false, context) };
-    errno::minus_one("rdma_join_multicast", joined.map(|()| 0))
+    let body = || unsafe { join(id, addr, false, context) }.map(|()| 0);
+    call::minus_one("rdma_join_multicast", body)
 }
 
 /// `rdma_join_multicast_ex(3)`.
@@ -203,7 +204,7 @@ pub unsafe extern "C" fn rdma_join_multicast_ex(
         unsafe { join(id, attr.addr, sends_only, context) }?;
         Ok(0)
     };
-    errno::minus_one("rdma_join_multicast_ex", call())
+    call::minus_one("rdma_join_multicast_ex", call)
 }
 
 /// `rdma_leave_multicast(3)`. EADDRNOTAVAIL for a group that the id has not joined.
@@ -234,7 +235,7 @@ pub unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut so
         }
         Ok(0)
     };
-    errno::minus_one("rdma_leave_multicast", leave())
+    call::minus_one("rdma_leave_multicast", leave)
 }
 
 #[cfg(test)]

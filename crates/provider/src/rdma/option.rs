@@ -6,7 +6,8 @@ use std::mem::size_of;
 use adverb_abi::types::*;
 
 use super::id::{Id, Phase};
-use crate::errno::{self, Error};
+use crate::call;
+use crate::errno::Error;
 use crate::handle::{find, not_null};
 
 /// Reads an option's value, which has to be as long as its type.
@@ -83,7 +84,7 @@ pub unsafe extern "C" fn rdma_set_option(
         }
         Ok(0)
     };
-    errno::minus_one("rdma_set_option", set())
+    call::minus_one("rdma_set_option", set)
 }
 
 /// Longest timer code, 5 bits.
@@ -109,7 +110,7 @@ pub unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_e
             }
         }
     };
-    errno::minus_one("rdma_set_local_ece", set())
+    call::minus_one("rdma_set_local_ece", set)
 }
 
 /// `rdma_get_remote_ece(3)`: none. A peer may have offered some, but no queue pair here could take them.
@@ -130,7 +131,7 @@ pub unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_
         }
         Ok(0)
     };
-    errno::minus_one("rdma_get_remote_ece", get())
+    call::minus_one("rdma_get_remote_ece", get)
 }
 
 const OWN_PAIR: &str =

@@ -10,9 +10,10 @@ use adverb_abi::types::*;
 use super::connect;
 use super::id::Id;
 use super::params::{self, Attributes, Conn};
+use crate::call;
 use crate::channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::cq::{ibv_create_cq, ibv_destroy_cq};
-use crate::errno::{self, Error};
+use crate::errno::Error;
 use crate::handle::{Object, find, not_null};
 use crate::qp::{create_qp_ex, ibv_destroy_qp, ibv_modify_qp};
 use crate::srq::{create_srq_ex, ibv_destroy_srq};
@@ -266,8 +267,8 @@ pub unsafe extern "C" fn rdma_create_qp(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     // SAFETY: as our caller promises.
-    let made = unsafe { find::<Id>(id).and_then(|id| create_plain(id, pd, init)) };
-    errno::minus_one("rdma_create_qp", made.map(|()| 0))
+    let body = || unsafe { find::<Id>(id).and_then(|id| create_plain(id, pd, init)) }.map(|()| 0);
+    call::minus_one("rdma_create_qp", body)
 }
 
 /// `rdma_create_qp_ex(3)`.
@@ -287,7 +288,7 @@ pub unsafe extern "C" fn rdma_create_qp_ex(
         unsafe { create(id, &mut *init) }?;
         Ok(0)
     };
-    errno::minus_one("rdma_create_qp_ex", call())
+    call::minus_one("rdma_create_qp_ex", call)
 }
 
 /// `rdma_destroy_qp(3)`, with the completion queues that were made for it.
@@ -295,18 +296,17 @@ pub unsafe extern "C" fn rdma_create_qp_ex(
 /// # Safety
 /// `id` is NULL or an id.
 pub unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
-    // SAFETY: as our caller promises, here and below.
-    match unsafe { find::<Id>(id) } {
-        // SAFETY: as above.
-        Ok(id) => unsafe {
-            let pair = (*id.public()).qp;
-            if !pair.is_null() && ibv_destroy_qp(pair) == 0 {
-                (*id.public()).qp = ptr::null_mut();
-                destroy_queues(id);
-            }
-        },
-        Err(error) => errno::report("rdma_destroy_qp", &error),
-    }
+    // SAFETY: as our caller promises.
+    let body = || unsafe {
+        let id = find::<Id>(id)?;
+        let pair = (*id.public()).qp;
+        if !pair.is_null() && ibv_destroy_qp(pair) == 0 {
+            (*id.public()).qp = ptr::null_mut();
+            destroy_queues(id);
+        }
+        Ok(())
+    };
+    call::nothing("rdma_destroy_qp", body);
 }
 
 /// # Safety
@@ -365,7 +365,7 @@ pub unsafe extern "C" fn rdma_create_srq(
         }
         Ok(0)
     };
-    errno::minus_one("rdma_create_srq", call())
+    call::minus_one("rdma_create_srq", call)
 }
 
 /// `rdma_create_srq_ex(3)`.
@@ -384,7 +384,7 @@ pub unsafe extern "C" fn rdma_create_srq_ex(
         unsafe { create_receive_queue(id, &mut *attr) }?;
         Ok(0)
     };
-    errno::minus_one("rdma_create_srq_ex", call())
+    call::minus_one("rdma_create_srq_ex", call)
 }
 
 /// `rdma_destroy_srq(3)`.
@@ -392,17 +392,16 @@ pub unsafe extern "C" fn rdma_create_srq_ex(
 /// # Safety
 /// `id` is NULL or an id.
 pub unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
-    // SAFETY: as our caller promises, here and below.
-    match unsafe { find::<Id>(id) } {
-        // SAFETY: as above.
-        Ok(id) => unsafe {
-            let queue = (*id.public()).srq;
-            if !queue.is_null() && ibv_destroy_srq(queue) == 0 {
-                (*id.public()).srq = ptr::null_mut();
-            }
-        },
-        Err(error) => errno::report("rdma_destroy_srq", &error),
-    }
+    // SAFETY: as our caller promises.
+    let body = || unsafe {
+        let id = find::<Id>(id)?;
+        let queue = (*id.public()).srq;
+        if !queue.is_null() && ibv_destroy_srq(queue) == 0 {
+            (*id.public()).srq = ptr::null_mut();
+        }
+        Ok(())
+    };
+    call::nothing("rdma_destroy_srq", body);
 }
 
 /// `rdma_init_qp_attr(3)`: what the program's own queue pair has to be set to for the step to `qp_state`.
@@ -455,5 +454,5 @@ pub unsafe extern "C" fn rdma_init_qp_attr(
         }
         Ok(0)
     };
-    errno::minus_one("rdma_init_qp_attr", call())
+    call::minus_one("rdma_init_qp_attr", call)
 }

@@ -16,7 +16,8 @@ use super::id::{
     Id, Phase, State, complete, path_between, show_addresses, show_device, show_gids, show_route,
 };
 use super::{address, connect};
-use crate::errno::{self, Error};
+use crate::call;
+use crate::errno::Error;
 use crate::handle::{Object, find};
 
 /// The port space of an id, as service IDs have it.
@@ -76,7 +77,7 @@ pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr
         unsafe { bind(id, &mut state, to) }?;
         Ok(0)
     };
-    errno::minus_one("rdma_bind_addr", call())
+    call::minus_one("rdma_bind_addr", call)
 }
 
 /// `rdma_listen(3)`. An id that is not bound listens everywhere, on a free port.
@@ -106,7 +107,7 @@ pub unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_i
         state.phase = Phase::Listening;
         Ok(0)
     };
-    errno::minus_one("rdma_listen", call())
+    call::minus_one("rdma_listen", call)
 }
 
 /// The device and the address of it from which a destination is reached.
@@ -203,7 +204,7 @@ pub unsafe extern "C" fn rdma_resolve_addr(
         }
         Ok(0)
     };
-    errno::minus_one("rdma_resolve_addr", call())
+    call::minus_one("rdma_resolve_addr", call)
 }
 
 /// `rdma_resolve_route(3)`. The timeout is not needed.
@@ -232,5 +233,5 @@ pub unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_
         unsafe { complete(id) }?;
         Ok(0)
     };
-    errno::minus_one("rdma_resolve_route", call())
+    call::minus_one("rdma_resolve_route", call)
 }
