@@ -1,8 +1,9 @@
 //! Where a hanging process hangs: per thread its state, the kernel function it waits in, its kernel stack where we may
-//! read it, and its user stack where gdb is installed.
+//! read it, and its user stack where gdb is installed. Where a crashed process crashed: its user stacks.
 
 use std::fmt::Write;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::tree;
@@ -72,21 +73,75 @@ fn of_process(pid: u32, text: &mut String) {
         text.push_str("  (no gdb here: no user stacks)\n");
         return;
     }
-    // gdb itself may hang on a process in a bad state, hence the timeout around it.
-    let output = Command::new("timeout")
-        .args(["30", "gdb", "-nx", "-batch", "-p", &pid.to_string()])
-        .args(["-ex", "set pagination off", "-ex", "thread apply all bt 20"])
-        .output();
-    if let Ok(output) = output {
-        // The frames of the standard library and of system-call wrappers say nothing that ours do not.
-        let ours = |line: &str| !line.contains("/rustc/") && !line.contains("/rustix-");
-        let wanted =
-            |line: &&str| (line.starts_with('#') && ours(line)) || line.starts_with("Thread ");
-        for line in String::from_utf8_lossy(&output.stdout)
-            .lines()
-            .filter(wanted)
-        {
-            let _ = writeln!(text, "  {line}");
+    user_stacks(&["-p", &pid.to_string()], text);
+}
+
+/// Describes the core files in a directory, and removes them.
+pub(crate) fn of_cores(dir: &Path) -> String {
+    let mut text = String::new();
+    for core in cores(dir) {
+        if tree::on_path("gdb") {
+            of_core(&core, &mut text);
+        } else {
+            text.push_str("it dumped core (no gdb here: no stacks)\n");
         }
+        // It is large, and the next run may be of another build.
+        let _ = fs::remove_file(core);
     }
+    text
+}
+
+fn cores(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return Vec::new();
+    };
+    let is_core = |path: &PathBuf| {
+        path.file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name == "core" || name.starts_with("core."))
+    };
+    entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(is_core)
+        .collect()
+}
+
+fn of_core(core: &Path, text: &mut String) {
+    let core = core.to_string_lossy();
+    // The kernel has put down what was executed, by its path.
+    let vector = gdb(&["-c", &core, "-ex", "info auxv"]);
+    let program = vector
+        .lines()
+        .find(|line| line.contains("File name of executable"))
+        .and_then(|line| line.split('"').nth(1))
+        .unwrap_or_default();
+    let _ = writeln!(text, "{program} dumped core:");
+    user_stacks(&[program, &core], text);
+}
+
+/// The stacks of all threads of a process or a core, as gdb sees them.
+fn user_stacks(of: &[&str], text: &mut String) {
+    let mut args = of.to_vec();
+    args.extend(["-ex", "set pagination off", "-ex", "thread apply all bt 20"]);
+    // The frames of the standard library and of system-call wrappers say nothing that ours do not.
+    let ours = |line: &str| !line.contains("/rustc/") && !line.contains("/rustix-");
+    let wanted = |line: &&str| {
+        (line.starts_with('#') && ours(line))
+            || line.starts_with("Thread ")
+            || line.starts_with("Program terminated")
+    };
+    for line in gdb(&args).lines().filter(wanted) {
+        let _ = writeln!(text, "  {line}");
+    }
+}
+
+/// What gdb prints. It may hang on a process in a bad state itself, hence the timeout around it.
+fn gdb(args: &[&str]) -> String {
+    Command::new("timeout")
+        .args(["30", "gdb", "-nx", "-batch"])
+        .args(args)
+        .output()
+        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+        .unwrap_or_default()
 }
