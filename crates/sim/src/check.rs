@@ -1,10 +1,11 @@
-//! The invariants: each work request completes once, in order, with a legal status; bytes are where
-//! the oracle says; nothing is left over when a connection or the world ends.
+//! What must hold at each completion: a work request completes once, in order, with a legal status, and
+//! the bytes are where the oracle says. What must hold at the end is in `end.rs`.
 
-use adverb_engine::{Completion, QpState, WcFlags, WcOpcode, WcStatus};
+use adverb_engine::{Completion, QpNum, QpState, WcFlags, WcOpcode, WcStatus};
 use adverb_wire::Transport;
 
-use crate::oracle::{Arrival, Effect, Expect, RECV, Sent};
+use crate::node::PD;
+use crate::oracle::{Arrival, Expect, RECV, Sent};
 use crate::world::{FIRST_NUM, World};
 
 impl World {
@@ -129,17 +130,23 @@ impl World {
                 .as_ref()
                 .is_none_or(|c| matches!(c.qp.state(), QpState::Err | QpState::Reset));
         match status {
-            WcStatus::RetryExcErr => peer_gone || ep.killed || !self.profile.faults.fair,
+            // A READ whose answer was lost is not answered again by memory that has gone.
+            WcStatus::RetryExcErr => {
+                peer_gone || peer.key_gone || ep.killed || !self.profile.faults.fair
+            }
             WcStatus::RnrRetryExcErr => !ep.setup.endless_rnr,
             // Its own end, or that of a request of the peer that had to be refused.
             WcStatus::WrFlushErr => ep.killed || peer.poisoned || ep.key_gone,
             WcStatus::RemAccessErr => peer.key_gone,
+            // The window went, or what it was to be bound to.
+            WcStatus::MwBindErr | WcStatus::LocQpOpErr => ep.key_gone && s.change.is_some(),
+            WcStatus::RemOpErr => peer.key_gone && s.change.is_some(),
             _ => false,
         }
     }
 
     /// A work request has succeeded.
-    fn finish(&mut self, e: usize, s: Sent) {
+    pub(crate) fn finish(&mut self, e: usize, s: Sent) {
         assert_eq!(s.poison, None, "{s:?} must not succeed");
         self.stats.messages += 1;
         let ep = &self.endpoints[e];
@@ -154,9 +161,19 @@ impl World {
                 cell.port.received
             );
         }
+        let num = QpNum(ep.num);
         if let Some(key) = s.invalidates {
-            assert!(!self.nodes[ep.node].common.memory.is_valid(key));
+            assert!(!self.nodes[ep.node].common.memory.admits(key, PD, num));
         }
+        if let Some(change) = s.change {
+            self.settle(change);
+        }
+        if let Some(window) = s.through {
+            self.stats.through_windows += 1;
+            let w = &mut self.endpoints[peer].windows[window];
+            w.uses = w.uses.saturating_sub(1);
+        }
+        let ep = &self.endpoints[e];
         let node = &self.nodes[ep.node];
         if let Some((slot, free)) = s.answer {
             let at = usize::from(slot) * self.profile.max_len;
@@ -253,7 +270,11 @@ impl World {
                     "{c:?} is not what was sent: {arrival:?}"
                 );
                 if let Some(key) = arrival.invalidated {
-                    assert!(!self.nodes[node].common.memory.is_valid(key), "{c:?}");
+                    let memory = &self.nodes[node].common.memory;
+                    assert!(!memory.admits(key, PD, c.qp_num), "{c:?}");
+                }
+                if let Some(change) = arrival.change {
+                    self.settle(change);
                 }
             }
             (WcStatus::Success, transport) => {
@@ -278,6 +299,15 @@ impl World {
                 assert!(
                     ep.arriving.front().is_some_and(|a| a.too_long),
                     "{c:?} for what is not too long: {:?}",
+                    ep.arriving.front()
+                );
+            }
+            (WcStatus::LocQpOpErr, Transport::Rc) => {
+                assert!(
+                    ep.arriving
+                        .front()
+                        .is_some_and(|a| a.refused || a.invalidated.is_some() && ep.key_gone),
+                    "{c:?} for what is in order: {:?}",
                     ep.arriving.front()
                 );
             }
@@ -309,6 +339,7 @@ impl World {
         };
         c.byte_len as usize == a.byte_len + skip
             && !a.too_long
+            && !a.refused
             && c.opcode == opcode
             && c.flags == flags
             && c.imm == a.imm.unwrap_or_default()
@@ -323,259 +354,4 @@ impl World {
                 )
             })
     }
-
-    /// A queue pair in ERR or RESET has said all it had to say.
-    pub(crate) fn check_last_words(&mut self, e: usize) {
-        let ep = &self.endpoints[e];
-        let Some(cell) = &ep.cell else { return };
-        if cell.qp.state() == QpState::Reset {
-            return;
-        }
-        assert_eq!(cell.qp.sends_pending(), 0);
-        if cell.port.srq {
-            assert_eq!(
-                cell.port.last_wqe, 1,
-                "{:#x}: the last one is announced once",
-                ep.num
-            );
-            assert!(
-                cell.port.taken.is_empty(),
-                "{:#x} keeps an entry of the SRQ",
-                ep.num
-            );
-        } else {
-            assert_eq!(cell.port.last_wqe, 0);
-        }
-        assert!(
-            ep.posted.is_empty(),
-            "{:#x}: receives never completed",
-            ep.num
-        );
-        assert!(cell.port.comm_est <= 1);
-        assert!(
-            cell.port.refused <= 1,
-            "{:#x} dies of one refusal, not of {}",
-            ep.num,
-            cell.port.refused
-        );
-        // What completed without a word before the end did complete.
-        while let Some(s) = self.endpoints[e].sent.pop_front() {
-            assert!(!s.signaled, "{s:?} never completed");
-            self.finish(e, s);
-        }
-    }
-
-    /// The target holds what some prefix of the requests made of it, the next one perhaps in part.
-    pub(crate) fn check_target(&mut self, e: usize) {
-        let ep = &self.endpoints[e];
-        if ep.transport != Transport::Rc {
-            return;
-        }
-        let writer = &self.endpoints[ep.peer];
-        let actual = self.nodes[ep.node].common.memory.bytes(ep.target);
-        let source = &self.nodes[writer.node];
-        let source = source.common.memory.bytes(source.source);
-        let mut model = ep.base.clone();
-        let mut pending = writer.doomed.iter().chain(&writer.sent);
-        loop {
-            let next = pending.next();
-            if is_between(&model, next.map(|s| &s.effect), source, actual) {
-                break;
-            }
-            let Some(s) = next else {
-                let at = model.iter().zip(actual).position(|(a, b)| a != b);
-                panic!(
-                    "{:#x}: memory differs at {at:?} from what any prefix makes",
-                    ep.num
-                );
-            };
-            assert!(s.poison.is_none(), "{:#x}: {s:?} was executed", ep.num);
-            s.effect.apply(source, &mut model);
-        }
-        let actual = actual.to_vec();
-        let ep = &mut self.endpoints[e];
-        ep.latest.clone_from(&actual);
-        ep.base = actual;
-    }
-
-    /// Lets everything come to its end: no new work, no more sleep.
-    pub(crate) fn wind_down(&mut self) {
-        loop {
-            // Not to the end at once: who waits for a receive waits for what is posted below.
-            for _ in 0..500 {
-                if !self.step() {
-                    break;
-                }
-            }
-            let before = (
-                self.stats.messages,
-                self.stats.rebuilt,
-                self.fabric.counters.sent,
-            );
-            for node in 0..self.nodes.len() {
-                self.poll_queues(node);
-            }
-            let queues = self.nodes.iter().flat_map(|n| &n.common.queues);
-            let mut resumed = queues.into_iter().any(|q| q.drained || q.fired);
-            for e in 0..self.endpoints.len() {
-                self.fill_receives(e);
-                // What was posted meanwhile may complete without a packet, so another look is due.
-                resumed |= self.endpoints[e].draining;
-                if self.endpoints[e].draining {
-                    self.resume(e);
-                }
-            }
-            self.rebuild_due(u64::MAX);
-            self.pump();
-            let after = (
-                self.stats.messages,
-                self.stats.rebuilt,
-                self.fabric.counters.sent,
-            );
-            if before == after && !resumed && self.is_idle() {
-                break;
-            }
-        }
-    }
-
-    /// Nothing is left, and everything adds up.
-    pub(crate) fn check_end(&mut self) {
-        for node in &self.nodes {
-            for queue in &node.common.queues {
-                assert!(
-                    queue.cq.is_empty(),
-                    "an event was lost: completions wait unread"
-                );
-            }
-            assert!(
-                node.common.memory.guards_are_intact(),
-                "bytes outside all regions changed"
-            );
-        }
-        for e in 0..self.endpoints.len() {
-            let ep = &self.endpoints[e];
-            let cell = ep.cell.as_ref().expect("everybody is connected in the end");
-            assert_eq!(cell.qp.state(), QpState::Rts, "{:#x}", ep.num);
-            assert_eq!(
-                cell.qp.poll_timeout(),
-                None,
-                "{:#x} waits for nothing",
-                ep.num
-            );
-            assert_eq!(cell.qp.sends_pending(), 0, "{:#x}", ep.num);
-            assert!(
-                ep.sent.iter().all(|s| !s.signaled),
-                "{:#x}: {:?} never completed",
-                ep.num,
-                ep.sent.iter().find(|s| s.signaled)
-            );
-            while let Some(s) = self.endpoints[e].sent.pop_front() {
-                self.finish(e, s);
-            }
-            let ep = &self.endpoints[e];
-            if ep.transport == Transport::Rc {
-                assert!(
-                    ep.arriving.is_empty(),
-                    "{:#x}: messages never arrived",
-                    ep.num
-                );
-                let cell = ep.cell.as_ref().expect("looked at above");
-                let there = self.endpoints[ep.peer]
-                    .cell
-                    .as_ref()
-                    .expect("looked at above");
-                assert_eq!(
-                    cell.qp.attrs().sq_psn,
-                    there.qp.attrs().rq_psn,
-                    "{:#x}: both sides count alike",
-                    ep.num
-                );
-            }
-        }
-        for e in 0..self.endpoints.len() {
-            let ep = &self.endpoints[e];
-            if ep.transport == Transport::Rc {
-                assert!(
-                    ep.base == ep.latest,
-                    "{:#x}: the oracle contradicts itself",
-                    ep.num
-                );
-                let actual = self.nodes[ep.node].common.memory.bytes(ep.target);
-                assert!(
-                    actual == ep.base,
-                    "{:#x}: written memory differs at {:?}",
-                    ep.num,
-                    actual.iter().zip(&ep.base).position(|(a, b)| a != b)
-                );
-            }
-        }
-        for (n, node) in self.nodes.iter().enumerate() {
-            let bytes = node.common.memory.bytes(node.counter);
-            let value = u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
-            let seen = &self.counter_seen[n];
-            assert!(
-                seen.len() as u64 <= value && value <= self.counter_posted[n],
-                "node {n}: {value} adds of {} posted and {} done",
-                self.counter_posted[n],
-                seen.len()
-            );
-            assert!(seen.last().is_none_or(|v| *v < value));
-        }
-        for e in 0..self.endpoints.len() {
-            self.destroy(e);
-        }
-        let (wire, sum) = (self.fabric.counters, self.ledger);
-        assert_eq!(wire.sent, sum.packets_sent);
-        assert_eq!(
-            wire.delivered,
-            sum.packets_received + sum.packets_dropped + self.nowhere,
-            "every packet that arrived was counted once"
-        );
-        let p = &self.profile;
-        let undisturbed = !p.faults.any_harm()
-            && p.faults.duplicate == 0
-            && !p.impatient
-            && (p.stall, p.kill, p.poison) == (0, 0, 0);
-        if undisturbed {
-            assert_eq!(
-                (
-                    sum.retries,
-                    sum.timeouts,
-                    sum.sequence_naks_sent,
-                    sum.duplicates
-                ),
-                (0, 0, 0, 0),
-                "retries, timeouts, NAKs, duplicates on a perfect wire"
-            );
-        }
-        // The copy of a packet that was sent again can arrive ahead of its turn, too.
-        let harm = self.conns.iter().map(|c| c.harm.total).sum::<u64>() + wire.duplicated;
-        assert!(
-            sum.sequence_naks_sent <= 2 * harm,
-            "{} NAKs for {harm} faults of the wire: one per gap is enough",
-            sum.sequence_naks_sent
-        );
-    }
-}
-
-/// Whether `actual` is `model` with at most a front part of one more effect.
-fn is_between(model: &[u8], next: Option<&Effect>, source: &[u8], actual: &[u8]) -> bool {
-    if model == actual {
-        return true;
-    }
-    let Some(Effect::Write { to, data }) = next else {
-        return false;
-    };
-    let mut new = vec![0; data.len()];
-    data.copy_to(source, &mut new);
-    let end = to + new.len();
-    if model[..*to] != actual[..*to] || model[end..] != actual[end..] {
-        return false;
-    }
-    let written = new
-        .iter()
-        .zip(&actual[*to..end])
-        .take_while(|(a, b)| a == b)
-        .count();
-    model[to + written..end] == actual[to + written..end]
 }

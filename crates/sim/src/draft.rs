@@ -1,10 +1,13 @@
 //! Random work requests, each with what it must do: the bytes, the message that arrives, the end.
 
-use adverb_engine::{Av, FlushTarget, Key, SendFlags, SendOp, Sge, UdAddress, WcOpcode, WcStatus};
+use adverb_engine::{
+    Access, Av, FlushTarget, Key, SendFlags, SendOp, Sge, UdAddress, WcOpcode, WcStatus,
+};
 use adverb_wire::Transport;
 
 use crate::node::gid_of;
 use crate::oracle::{Arrival, Data, Effect, Expect, PIECES, Sent, WORDS};
+use crate::poison::Poison;
 use crate::world::World;
 
 /// A work request in the making.
@@ -19,18 +22,9 @@ pub(crate) struct Draft {
     pub(crate) ud: Option<UdAddress>,
 }
 
-/// Requests that the peer, or this side, must refuse.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Poison {
-    None,
-    Remote,
-    Local,
-    TooLong,
-}
-
 impl World {
     /// A length that finds the edges of packets more often than chance would.
-    fn length(&mut self, pmtu: usize) -> usize {
+    pub(crate) fn length(&mut self, pmtu: usize) -> usize {
         let max = self.profile.max_len;
         let len = match self.random.below(6) {
             0 => self.random.index(9),
@@ -84,7 +78,7 @@ impl World {
         flags
     }
 
-    fn blank(&mut self, e: usize, op: SendOp, len: usize, opcode: WcOpcode) -> Draft {
+    pub(crate) fn blank(&mut self, e: usize, op: SendOp, len: usize, opcode: WcOpcode) -> Draft {
         let (data, sges, count) = self.pieces(e, len);
         let flags = self.flags();
         let ep = &self.endpoints[e];
@@ -109,6 +103,8 @@ impl World {
             solicited: flags.contains(SendFlags::SOLICITED),
             src_qp: ep.num,
             too_long: false,
+            refused: false,
+            change: None,
         });
         Draft {
             op,
@@ -130,6 +126,8 @@ impl World {
                 expect: Expect::Nothing,
                 answer: None,
                 invalidates: None,
+                through: None,
+                change: None,
             },
             arrival,
             ud: None,
@@ -170,11 +168,16 @@ impl World {
     }
 
     pub(crate) fn draft_uc(&mut self, e: usize) -> Option<Draft> {
+        if self.random.chance(self.profile.windows)
+            && let Some(draft) = self.draft_window(e)
+        {
+            return Some(draft);
+        }
         let len = self.length(self.endpoints[e].setup.pmtu);
-        let there = &self.endpoints[self.endpoints[e].peer];
-        let memory = &self.nodes[there.node].common.memory;
-        let to = WORDS + self.random.index(self.target_len() - WORDS - len + 1);
-        let (remote_addr, rkey) = (memory.addr(there.target, to), memory.key(there.target));
+        let door = self.door(e, Access::REMOTE_WRITE, WORDS, self.target_len());
+        let len = len.min(door.end - door.first);
+        let to = door.first + self.random.index(door.end - door.first - len + 1);
+        let (remote_addr, rkey) = (door.addr(to), door.key);
         let imm = [self.random.next() as u8; 4];
         let (op, opcode) = match self.random.below(4) {
             0 => (SendOp::Send, WcOpcode::Send),
@@ -191,6 +194,9 @@ impl World {
         };
         let mut draft = self.blank(e, op, len, opcode);
         draft.sent.receives = None;
+        if opcode == WcOpcode::RdmaWrite {
+            draft.sent.through = door.window;
+        }
         // Which of the writes arrive is open, so there is nothing to expect of the target.
         draft.sent.effect = match draft.sent.effect {
             Effect::Write { data, .. } if draft.inline => Effect::Write { to: 0, data },
@@ -200,6 +206,11 @@ impl World {
     }
 
     pub(crate) fn draft_rc(&mut self, e: usize) -> Option<Draft> {
+        if self.random.chance(self.profile.windows)
+            && let Some(draft) = self.draft_window(e)
+        {
+            return Some(draft);
+        }
         let poison = if self.random.chance(self.profile.poison) {
             self.random
                 .pick(&[Poison::Remote, Poison::Local, Poison::TooLong])
@@ -217,69 +228,15 @@ impl World {
         }
     }
 
-    fn poison(&mut self, e: usize, draft: &mut Draft, poison: Poison) {
-        match poison {
-            Poison::None => {}
-            Poison::TooLong => {
-                draft.sent.poison = Some(WcStatus::RemInvReqErr);
-                draft.inline = false;
-                if let Some(arrival) = &mut draft.arrival {
-                    arrival.too_long = true;
-                }
-            }
-            Poison::Local => {
-                if draft.inline || draft.sent.len == 0 || draft.count == 0 {
-                    return;
-                }
-                let at = self.random.index(draft.count);
-                if draft.sges[at].len == 0 {
-                    return;
-                }
-                draft.sges[at].lkey = Key(0xdead_0000);
-                draft.sent.poison = Some(WcStatus::LocProtErr);
-            }
-            Poison::Remote => {
-                if draft.sent.len == 0 {
-                    return;
-                }
-                let there = &self.endpoints[self.endpoints[e].peer];
-                let last = self.target_len() - 1;
-                let last = self.nodes[there.node]
-                    .common
-                    .memory
-                    .addr(there.target, last);
-                match &mut draft.op {
-                    // The key is good, but the range ends beyond the region's end.
-                    SendOp::Write { remote_addr, rkey } | SendOp::Read { remote_addr, rkey }
-                        if draft.sent.len > 1 && self.random.chance(6000) =>
-                    {
-                        *remote_addr = last;
-                        *rkey = self.nodes[there.node].common.memory.key(there.target);
-                    }
-                    SendOp::Write { rkey, .. }
-                    | SendOp::WriteImm { rkey, .. }
-                    | SendOp::Read { rkey, .. }
-                    | SendOp::CompareSwap { rkey, .. }
-                    | SendOp::FetchAdd { rkey, .. }
-                    | SendOp::AtomicWrite { rkey, .. } => *rkey = Key(0xdead_0000),
-                    _ => return,
-                }
-                draft.sent.poison = Some(WcStatus::RemAccessErr);
-            }
-        }
-        if draft.sent.poison.is_some() {
-            draft.sent.effect = Effect::None;
-            draft.sent.expect = Expect::Nothing;
-        }
-    }
-
     fn draft_send(&mut self, e: usize, poison: Poison) -> Option<Draft> {
         let len = if poison == Poison::TooLong {
             self.recv_len() + 1 + self.random.index(500)
         } else {
             self.length(self.endpoints[e].setup.pmtu)
         };
+        let refused = poison == Poison::Remote && self.profile.windows > 0;
         let op = match self.random.below(8) {
+            _ if refused => SendOp::SendInv(self.uninvalidatable(e)),
             0..4 => SendOp::Send,
             4..7 => SendOp::SendImm([self.random.next() as u8; 4]),
             _ => {
@@ -288,7 +245,14 @@ impl World {
                 SendOp::SendInv(memory.add_invalidatable(there.target))
             }
         };
+        let news = self.news(e);
         let mut draft = self.blank(e, op, len, WcOpcode::Send);
+        if let Some(arrival) = &mut draft.arrival {
+            (arrival.refused, arrival.change) = (refused, news);
+        }
+        if refused {
+            draft.sent.poison = Some(WcStatus::RemOpErr);
+        }
         self.poison(e, &mut draft, poison);
         Some(draft)
     }
@@ -304,11 +268,10 @@ impl World {
 
     fn draft_write(&mut self, e: usize, poison: Poison) -> Option<Draft> {
         let len = self.length(self.endpoints[e].setup.pmtu);
-        let peer = self.endpoints[e].peer;
-        let to = WORDS + self.random.index(self.target_len() - WORDS - len + 1);
-        let there = &self.endpoints[peer];
-        let memory = &self.nodes[there.node].common.memory;
-        let (remote_addr, mut rkey) = (memory.addr(there.target, to), memory.key(there.target));
+        let door = self.door(e, Access::REMOTE_WRITE, WORDS, self.target_len());
+        let len = len.min(door.end - door.first);
+        let to = door.first + self.random.index(door.end - door.first - len + 1);
+        let (remote_addr, mut rkey) = (door.addr(to), door.key);
         if len == 0 {
             // Nobody looks at the key of nothing.
             rkey = Key(0xbad);
@@ -323,6 +286,7 @@ impl World {
             }
         };
         let mut draft = self.blank(e, op, len, WcOpcode::RdmaWrite);
+        draft.sent.through = door.window;
         if let Effect::Write { to: at, .. } = &mut draft.sent.effect {
             *at = to;
         }
@@ -363,20 +327,20 @@ impl World {
             return None;
         }
         let slot = self.endpoints[e].free_answers.pop()?;
-        let len = self.length(self.endpoints[e].setup.pmtu);
-        let there = &self.endpoints[self.endpoints[e].peer];
-        let node = &self.nodes[there.node];
-        let memory = &node.common.memory;
+        let mut len = self.length(self.endpoints[e].setup.pmtu);
+        let peer = self.endpoints[e].peer;
         let of_target = self.random.chance(5000);
+        let mut through = None;
         let (remote_addr, rkey, expect) = if of_target {
-            let at = self.random.index(self.target_len() - len + 1);
-            let bytes = there.latest[at..at + len].to_vec();
-            (
-                memory.addr(there.target, at),
-                memory.key(there.target),
-                Expect::Bytes(bytes),
-            )
+            let door = self.door(e, Access::REMOTE_READ, 0, self.target_len());
+            len = len.min(door.end - door.first);
+            let at = door.first + self.random.index(door.end - door.first - len + 1);
+            let bytes = self.endpoints[peer].latest[at..at + len].to_vec();
+            through = door.window;
+            (door.addr(at), door.key, Expect::Bytes(bytes))
         } else {
+            let node = &self.nodes[self.endpoints[peer].node];
+            let memory = &node.common.memory;
             let at = self.random.index(self.source_len() - len + 1);
             (
                 memory.addr(node.source, at),
@@ -391,7 +355,7 @@ impl World {
             len,
             WcOpcode::RdmaRead,
         );
-        draft.sent.expect = expect;
+        (draft.sent.expect, draft.sent.through) = (expect, through);
         self.answer(e, &mut draft, slot, len);
         self.poison(e, &mut draft, poison);
         if of_target {
@@ -399,6 +363,14 @@ impl World {
         }
         if draft.sent.poison.is_none() && self.random.chance(2000) && self.budget > 1 && len > 0 {
             self.send_what_was_read(e, &mut draft, slot);
+        } else if draft.sent.poison.is_none()
+            && self.budget > 1
+            && let Some(window) = through
+            && self.ends_with(e, window)
+        {
+            self.budget -= 1;
+            self.submit(e, draft);
+            return Some(self.draft_give_back(e, window));
         }
         Some(draft)
     }
@@ -446,12 +418,13 @@ impl World {
             return None;
         }
         let slot = self.endpoints[e].free_answers.pop()?;
+        let door = self.door(e, Access::REMOTE_ATOMIC, 0, WORDS);
         let there = &self.endpoints[self.endpoints[e].peer];
         let there_node = there.node;
         let node = &self.nodes[there.node];
         let memory = &node.common.memory;
-        let word = self.random.index(WORDS / 8) * 8;
-        let (remote_addr, rkey) = (memory.addr(there.target, word), memory.key(there.target));
+        let word = door.first + self.random.index((door.end - door.first) / 8) * 8;
+        let (remote_addr, rkey) = (door.addr(word), door.key);
         let add = self.random.next();
         let (op, opcode, effect) = match self.random.below(3) {
             0 => (
@@ -498,6 +471,9 @@ impl World {
         let mut draft = self.blank(e, op, 8, opcode);
         self.answer(e, &mut draft, slot, 8);
         let shared = matches!(effect, Effect::None);
+        if !shared {
+            draft.sent.through = door.window;
+        }
         draft.sent.effect = effect;
         draft.sent.expect = Expect::Counter;
         self.fence_target(e, &mut draft);
@@ -519,27 +495,30 @@ impl World {
         if !self.endpoints[e].setup.reads {
             return None;
         }
-        let there = &self.endpoints[self.endpoints[e].peer];
-        let memory = &self.nodes[there.node].common.memory;
-        let word = self.random.index(WORDS / 8) * 8;
-        let (remote_addr, rkey) = (memory.addr(there.target, word), memory.key(there.target));
         if self.random.chance(5000) {
+            let door = self.door(e, Access::FLUSH_GLOBAL, 0, self.target_len());
+            let at = door.first + self.random.index(door.end - door.first);
             let op = SendOp::Flush(FlushTarget {
-                remote_addr,
-                len: self.random.below(64) as u32,
-                rkey,
+                remote_addr: door.addr(at),
+                len: self.random.index(64.min(door.end - at)) as u32,
+                rkey: door.key,
                 placement: 1,
                 whole_region: self.random.chance(5000),
             });
             let mut draft = self.blank(e, op, 0, WcOpcode::Flush);
+            draft.sent.through = door.window;
             draft.count = 0;
             return Some(draft);
         }
+        let door = self.door(e, Access::REMOTE_WRITE, 0, WORDS);
+        let word = door.first + self.random.index((door.end - door.first) / 8) * 8;
+        let (remote_addr, rkey) = (door.addr(word), door.key);
         let op = SendOp::AtomicWrite { remote_addr, rkey };
         let mut draft = self.blank(e, op, 8, WcOpcode::AtomicWrite);
         let (data, sges, count) = self.pieces(e, 8);
         (draft.sges, draft.count) = (sges, count);
         draft.sent.effect = Effect::Write { to: word, data };
+        draft.sent.through = door.window;
         self.fence_target(e, &mut draft);
         self.poison(e, &mut draft, poison);
         self.apply_latest(e, &draft.sent.effect);

@@ -8,15 +8,18 @@
 mod check;
 mod draft;
 pub mod duet;
+mod end;
 pub mod fabric;
 mod life;
 pub mod memory;
 pub mod node;
 mod oracle;
+mod poison;
 mod profile;
 mod program;
 pub mod random;
 pub mod trace;
+mod window;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

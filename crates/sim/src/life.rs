@@ -9,6 +9,7 @@ use crate::memory::Memory;
 use crate::node::{Cell, Common, Node, OPEN, PD, Port, Queue, Shared, gid_of};
 use crate::oracle::{Conn, Endpoint, Setup, WORDS};
 use crate::random::Random;
+use crate::window::{self, Known};
 use crate::world::{FIRST_NUM, World};
 
 const LIMITS: DeviceLimits = DeviceLimits {
@@ -31,7 +32,8 @@ impl World {
         for n in 0..self.profile.nodes {
             let seed = self.random.next();
             let mut memory = Memory::new(seed);
-            let source = memory.add(self.source_len(), Access::REMOTE_READ, PD);
+            let access = Access::REMOTE_READ | Access::MW_BIND;
+            let source = memory.add(self.source_len(), access, PD);
             Random::new(seed).fill(memory.bytes_mut(source));
             let counter = memory.add(8, OPEN, PD);
             let waits = [self.random.chance(5000), self.random.chance(5000)];
@@ -127,6 +129,14 @@ impl World {
             0
         };
         let target = memory.add(target_len, OPEN, PD);
+        let (mut bindable, mut windows) = (target, Vec::new());
+        if connected && self.profile.windows > 0 {
+            bindable = memory.add_alias(target, Access::LOCAL_WRITE | Access::MW_BIND, PD);
+            for kind in window::KINDS {
+                let id = memory.add_window(PD, kind);
+                windows.push(Known::new(id, kind, memory.window_key(id)));
+            }
+        }
         let answers_at = memory.add(
             (usize::from(answers) * max_len).max(8),
             Access::LOCAL_WRITE,
@@ -144,6 +154,8 @@ impl World {
             target,
             base: vec![0; target_len],
             latest: vec![0; target_len],
+            bindable,
+            windows,
             answers: answers_at,
             free_answers: (0..answers).collect(),
             buffers,
@@ -312,6 +324,8 @@ impl World {
             queue.cq.retain(|c| c.qp_num != cell.port.num);
         }
         common.forget_taken(&mut cell.port);
+        self.release_windows(e);
+        let ep = &self.endpoints[e];
         let (sum, c) = (&mut self.ledger, cell.qp.counters());
         sum.packets_sent += c.packets_sent;
         sum.packets_received += c.packets_received;
@@ -340,7 +354,15 @@ impl World {
                 ep.key_gone = true;
                 self.trace
                     .note(self.now, format_args!("the target of {:#x} goes", ep.num));
-                self.nodes[ep.node].common.memory.deregister(ep.target);
+                let memory = &mut self.nodes[ep.node].common.memory;
+                if !ep.windows.is_empty() && self.random.chance(5000) {
+                    for w in &ep.windows {
+                        memory.remove_window(w.id);
+                    }
+                } else {
+                    memory.deregister(ep.target);
+                    memory.deregister(ep.bindable);
+                }
             }
             4 => {
                 self.with(e, |qp, view, now| qp.peer_lost(now, view));
@@ -384,6 +406,8 @@ impl World {
         }
         let common = &mut self.nodes[node].common;
         common.memory.register_all();
+        self.forget_windows(node);
+        let common = &mut self.nodes[node].common;
         for queue in &mut common.queues {
             *queue = new_queue(queue.waits);
         }
@@ -428,6 +452,7 @@ impl World {
         }
         for &e in ends {
             self.check_target(e);
+            self.check_windows(e);
         }
         self.pump();
         for &e in ends {
@@ -447,6 +472,7 @@ impl World {
             } else {
                 self.destroy(e);
             }
+            self.tidy_windows(e);
             let ep = &mut self.endpoints[e];
             ep.free_answers = (0..if ep.transport == Transport::Rc {
                 ANSWERS
@@ -465,7 +491,9 @@ impl World {
                 ep.arriving.clear();
             }
             if std::mem::take(&mut ep.key_gone) {
-                self.nodes[ep.node].common.memory.register(ep.target);
+                let memory = &mut self.nodes[ep.node].common.memory;
+                memory.register(ep.target);
+                memory.register(ep.bindable);
             }
         }
         self.stats.rebuilt += 1;

@@ -2,11 +2,16 @@
 //!
 //! Addresses are positions in the array, so a range check that fails to stop something shows as a
 //! damaged guard or a damaged neighbour, and every write is compared with a second list of regions
-//! that the engine's key table knows nothing of.
+//! (and of windows, in `windows.rs`) that the engine's key table knows nothing of.
+
+mod windows;
 
 use std::collections::HashSet;
 
 use adverb_engine::{Access, Key, KeyError, KeyTable, MemAccess, MrSpec, PdId, QpNum, Sge};
+
+use windows::Window;
+pub use windows::WindowId;
 
 /// Address of the first byte.
 const BASE: u64 = 0x10_0000;
@@ -21,6 +26,8 @@ struct Region {
     access: Access,
     pd: PdId,
     key: Option<Key>,
+    /// Another name for bytes of a region before it.
+    alias: bool,
 }
 
 impl Region {
@@ -43,6 +50,7 @@ pub struct Memory {
     bytes: Vec<u8>,
     regions: Vec<Region>,
     keys: KeyTable<RegionId>,
+    windows: Vec<Window>,
     /// Keys that an invalidation may take away.
     invalidatable: HashSet<Key>,
 }
@@ -53,6 +61,7 @@ impl Memory {
             bytes: vec![CANARY; GUARD],
             regions: Vec::new(),
             keys: KeyTable::new(10_000, seed),
+            windows: Vec::new(),
             invalidatable: HashSet::new(),
         }
     }
@@ -64,14 +73,30 @@ impl Memory {
         // Atomics need aligned words, so every region begins on one.
         let end = (self.bytes.len() + GUARD).next_multiple_of(64);
         self.bytes.resize(end, CANARY);
-        let id = RegionId(self.regions.len());
-        self.regions.push(Region {
+        self.place(Region {
             at,
             len,
             access,
             pd,
             key: None,
-        });
+            alias: false,
+        })
+    }
+
+    /// The bytes of a region once more, with other rights.
+    pub fn add_alias(&mut self, of: RegionId, access: Access, pd: PdId) -> RegionId {
+        self.place(Region {
+            access,
+            pd,
+            key: None,
+            alias: true,
+            ..self.regions[of.0]
+        })
+    }
+
+    fn place(&mut self, region: Region) -> RegionId {
+        let id = RegionId(self.regions.len());
+        self.regions.push(region);
         self.register(id);
         id
     }
@@ -98,6 +123,9 @@ impl Memory {
         for i in 0..self.regions.len() {
             self.register(RegionId(i));
         }
+        for i in 0..self.windows.len() {
+            self.renew_window(WindowId::nth(i));
+        }
     }
 
     /// A second key for a region, which an invalidation takes away.
@@ -108,16 +136,12 @@ impl Memory {
         key
     }
 
-    pub fn is_valid(&self, key: Key) -> bool {
-        self.keys.get(key).is_some()
-    }
-
     pub fn invalidate(&mut self, key: Key, pd: PdId, qp: QpNum) -> Result<(), KeyError> {
         if self.invalidatable.remove(&key) {
             self.keys.remove(key);
             return Ok(());
         }
-        self.keys.invalidate(key, pd, qp)
+        self.invalidate_window(key, pd, qp)
     }
 
     /// The region's key; a key that never was when it has none.
@@ -149,8 +173,22 @@ impl Memory {
 
     /// Where an access goes, if the keys allow it and our own list agrees that they may.
     fn resolve(&self, a: &MemAccess) -> Result<usize, KeyError> {
-        let (&id, offset) = self.keys.resolve(a)?;
+        let (&id, offset) = self.keys.resolve(a).inspect_err(|e| {
+            assert!(
+                self.windows.is_empty() || self.through(a).is_none(),
+                "{a:?} was refused ({e}), but there is a window"
+            );
+        })?;
         let r = self.regions[id.0];
+        if r.key != Some(a.key) {
+            let window = self.through(a);
+            assert_eq!(
+                window,
+                Some(r.at + offset as usize),
+                "{a:?} was allowed, but is no way through a window"
+            );
+            return window.ok_or(KeyError::Unknown { key: a.key.0 });
+        }
         let at = (a.va - BASE) as usize;
         assert!(
             at == r.at + offset as usize && at >= r.at && at + a.len as usize <= r.at + r.len,
@@ -166,7 +204,12 @@ impl Memory {
     pub fn check(&self, a: &MemAccess) -> Result<(), KeyError> {
         if a.len == 0 {
             // Only the key and its rights are asked about.
-            return self.keys.resolve(a).map(|_| ());
+            let got = self.keys.resolve(a).map(|_| ());
+            assert!(
+                self.keys.get(a.key).is_some() || got.is_ok() == self.through(a).is_some(),
+                "{a:?}: {got:?}, which is not what the windows say"
+            );
+            return got;
         }
         self.resolve(a).map(|_| ())
     }
@@ -203,8 +246,9 @@ impl Memory {
 
     /// Whether every byte between the regions is as it was.
     pub fn guards_are_intact(&self) -> bool {
-        let ends = self.regions.iter().map(|r| r.at + r.len);
-        let starts = self.regions.iter().map(|r| r.at).chain([self.bytes.len()]);
+        let regions = || self.regions.iter().filter(|r| !r.alias);
+        let ends = regions().map(|r| r.at + r.len);
+        let starts = regions().map(|r| r.at).chain([self.bytes.len()]);
         std::iter::once(0)
             .chain(ends)
             .zip(starts)

@@ -155,8 +155,8 @@ impl Host for View<'_> {
         self.common.memory.invalidate(key, pd, qp)
     }
 
-    fn bind(&mut self, bind: &MwBind, _: PdId, _: QpNum) -> Result<(), KeyError> {
-        Err(KeyError::Unknown { key: bind.window.0 })
+    fn bind(&mut self, bind: &MwBind, pd: PdId, qp: QpNum) -> Result<(), KeyError> {
+        self.common.memory.bind(bind, pd, qp)
     }
 
     fn take_srq(&mut self, into: &mut RecvWqe) -> bool {

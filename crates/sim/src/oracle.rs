@@ -9,6 +9,7 @@ use adverb_wire::Transport;
 use crate::fabric::Harm;
 use crate::memory::{RegionId, change_word};
 use crate::node::Cell;
+use crate::window::{Change, Known};
 
 /// Receives have this bit in their id, the number of their buffer in the low 16.
 pub(crate) const RECV: u64 = 1 << 63;
@@ -124,6 +125,10 @@ pub(crate) struct Sent {
     pub(crate) answer: Option<(u16, bool)>,
     /// A key of this node that must be gone afterwards.
     pub(crate) invalidates: Option<Key>,
+    /// The peer's window that it goes through.
+    pub(crate) through: Option<usize>,
+    /// What it does to a window of either side.
+    pub(crate) change: Option<Change>,
 }
 
 /// A message that must arrive, or (UC and UD) may.
@@ -139,6 +144,10 @@ pub(crate) struct Arrival {
     pub(crate) src_qp: u32,
     /// It is longer than any buffer.
     pub(crate) too_long: bool,
+    /// It asks to invalidate what cannot be.
+    pub(crate) refused: bool,
+    /// What the peer learns from it about a window of either side.
+    pub(crate) change: Option<Change>,
 }
 
 /// How this life of a queue pair was set up.
@@ -169,6 +178,9 @@ pub(crate) struct Endpoint {
     pub(crate) target: RegionId,
     pub(crate) base: Vec<u8>,
     pub(crate) latest: Vec<u8>,
+    /// The target once more, with no rights for peers: windows are bound to it.
+    pub(crate) bindable: RegionId,
+    pub(crate) windows: Vec<Known>,
     /// Where answers land, in slots of one size.
     pub(crate) answers: RegionId,
     pub(crate) free_answers: Vec<u16>,

@@ -30,6 +30,8 @@ pub(crate) struct Profile {
     pub(crate) unsignaled: u32,
     pub(crate) fence: u32,
     pub(crate) inline: u32,
+    /// Chance that a work request binds or unbinds a memory window; without it there are none.
+    pub(crate) windows: u32,
     /// Chance that a NIC cannot send all it wants at once.
     pub(crate) choke: u32,
     /// Local ACK timeout of all connections.
@@ -91,6 +93,7 @@ impl Profile {
             unsignaled: random.pick(&[0, 3000, 9000]),
             fence: random.pick(&[0, 500, 3000]),
             inline: random.pick(&[0, 3000, 9000]),
+            windows: random.pick(&[0, 0, 200, 800]),
             choke: random.pick(&[0, 0, 1000]),
             timeout: random.pick(&[5, 6, 8]),
             impatient: false,

@@ -219,7 +219,7 @@ impl World {
             );
         }
         ep.next_send += 1;
-        ep.poisoned |= draft.sent.poison.is_some_and(|p| p != WcStatus::LocProtErr);
+        ep.poisoned |= draft.sent.poison.is_some_and(is_told_by_the_peer);
         let (id, op, flags) = (draft.sent.id, draft.op, draft.flags);
         let mut bytes = [0; 256];
         if draft.inline {
@@ -235,11 +235,15 @@ impl World {
             }
         }
         let len = draft.sent.len;
+        let (through, peer) = (draft.sent.through, ep.peer);
         ep.sent.push_back(draft.sent);
+        if let Some(window) = through {
+            self.endpoints[peer].windows[window].uses += 1;
+        }
         if let Some(arrival) = draft.arrival {
             let to = match draft.ud {
                 Some(ud) => self.directory[(ud.remote_qpn - crate::world::FIRST_NUM) as usize],
-                None => Some(ep.peer),
+                None => Some(peer),
             };
             if let Some(to) = to {
                 let there = &mut self.endpoints[to];
@@ -266,6 +270,14 @@ impl World {
                 .expect("there is room, and the request is well formed");
         });
     }
+}
+
+/// Whether it is the peer that finds the mistake in a request, and dies of it, too.
+const fn is_told_by_the_peer(status: WcStatus) -> bool {
+    !matches!(
+        status,
+        WcStatus::LocProtErr | WcStatus::LocQpOpErr | WcStatus::MwBindErr
+    )
 }
 
 /// A receive buffer in up to four pieces.

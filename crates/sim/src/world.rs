@@ -24,6 +24,10 @@ pub struct Stats {
     pub retries: u64,
     pub rnr_naks: u64,
     pub duplicates: u64,
+    /// Memory windows bound and unbound, and work that went through one.
+    pub binds: u64,
+    pub unbinds: u64,
+    pub through_windows: u64,
     pub virtual_ns: u64,
 }
 
@@ -35,6 +39,9 @@ impl Stats {
         self.retries += other.retries;
         self.rnr_naks += other.rnr_naks;
         self.duplicates += other.duplicates;
+        self.binds += other.binds;
+        self.unbinds += other.unbinds;
+        self.through_windows += other.through_windows;
         self.virtual_ns += other.virtual_ns;
     }
 }

@@ -126,6 +126,15 @@ impl Answers {
         }
     }
 
+    /// Says nothing to the repetition of a saved request.
+    fn drop_repetition(&mut self, first: u64) {
+        let slot = self.slots.iter_mut().flatten().find(|s| s.first == first);
+        if let Some(slot) = slot.filter(|s| s.is_due()) {
+            slot.cursor = slot.to;
+            self.due -= 1;
+        }
+    }
+
     pub(super) fn refuse(&mut self, syndrome: Syndrome, psn: u64) {
         self.nak = Some((syndrome, psn));
     }
@@ -243,6 +252,12 @@ impl Qp {
                     access.pd = slot.pd;
                 }
                 if n > 0 && host.read(&access, &mut buf[start..end]).is_err() {
+                    if slot.answered {
+                        // Asked again by a copy that was long under way, most likely: who has the answer may
+                        // take the memory back, and must not die of that. Who misses it asks until it gives up.
+                        self.responder.answers.drop_repetition(slot.first);
+                        return self.answer_saved(now, host, buf);
+                    }
                     // The region has gone since the request was accepted.
                     self.responder.answers.forget();
                     self.responder

@@ -116,6 +116,38 @@ fn a_repeated_read_reads_again_and_may_ask_for_the_end_only() {
     );
 }
 
+/// The copy of a READ that was under way for long finds the key gone: the peer had its answer, and the
+/// program its word that nobody reads any more. Nothing may come of that, and what is due goes out.
+#[test]
+fn a_repeated_read_of_memory_that_has_gone_is_dropped() {
+    use Operation::*;
+    let mut p = Pair::rc();
+    let (gone, kept) = (
+        p.b.world.register(pattern(600, 1)),
+        p.b.world.register(pattern(100, 2)),
+    );
+    p.inject(Way::ToB, &read(0, gone.addr, gone.key, 600))
+        .unwrap();
+    assert_eq!(answers(&mut p).len(), 3);
+    p.b.world.keys.remove(gone.key);
+    p.inject(Way::ToB, &read(0, gone.addr, gone.key, 600))
+        .unwrap();
+    p.inject(Way::ToB, &read(3, kept.addr, kept.key, 100))
+        .unwrap();
+    assert_eq!(answers(&mut p), [(ReadResponseOnly, 3, pattern(100, 2))]);
+    p.inject(Way::ToB, &read(1, gone.addr + 256, gone.key, 344))
+        .unwrap();
+    assert_eq!(answers(&mut p), []);
+    assert_eq!(p.b.qp.state(), QpState::Rts);
+    assert_eq!(p.b.world.events(), []);
+    // Not so if it never got an answer: that is a violation.
+    p.inject(Way::ToB, &read(4, kept.addr, kept.key, 100))
+        .unwrap();
+    p.b.world.keys.remove(kept.key);
+    assert_eq!(answers(&mut p), [(Acknowledge, 4, vec![])]);
+    assert_eq!(p.b.qp.state(), QpState::Err);
+}
+
 #[test]
 fn a_repeated_read_that_asks_for_more_or_other_memory_is_dropped() {
     let mut p = Pair::rc();

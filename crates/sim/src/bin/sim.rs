@@ -86,6 +86,10 @@ fn main() -> ExitCode {
         stats.virtual_ns as f64 / 1e9
     );
     println!(
+        "{} windows bound, {} unbound, {} requests through windows",
+        stats.binds, stats.unbinds, stats.through_windows
+    );
+    println!(
         "{took:.1} s, of which {on_cpu:.1} s on a core: {:.0} messages a second on one core",
         stats.messages as f64 / on_cpu
     );
