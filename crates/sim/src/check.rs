@@ -150,6 +150,7 @@ impl World {
         assert_eq!(s.poison, None, "{s:?} must not succeed");
         self.stats.messages += 1;
         let ep = &self.endpoints[e];
+        self.stats.xrc += u64::from(ep.transport == Transport::Xrc);
         let peer = ep.peer;
         if let Some(count) = s.receives
             && let Some(cell) = &self.endpoints[peer].cell
@@ -219,7 +220,7 @@ impl World {
             .memory
             .bytes(source);
         // On UC there is no telling, see `check_target`.
-        if self.endpoints[e].transport == Transport::Rc {
+        if self.endpoints[e].is_reliable() {
             s.effect.apply(source, &mut self.endpoints[peer].base);
         }
     }
@@ -228,21 +229,29 @@ impl World {
         let ep = &mut self.endpoints[e];
         let node = ep.node;
         let buffer = c.wr_id as u16;
-        let srq = ep.cell.as_ref().is_some_and(|c| c.port.srq);
+        let srq = ep
+            .cell
+            .as_ref()
+            .is_some_and(|c| c.port.srq || c.port.target);
+        let mut into = None;
         let recv_len = self.profile.max_len + 40;
         let region = if srq {
             let cell = ep.cell.as_mut().expect("it has one");
-            assert_eq!(
-                cell.port.taken.pop_front(),
-                Some(c.wr_id),
-                "{:#x} completes what it has not taken: {c:?}",
+            // Two SRQs may have two completion queues, and then their order is lost.
+            let taken = &mut cell.port.taken;
+            let at = taken.iter().position(|(_, id)| *id == c.wr_id);
+            let (number, _) = at
+                .and_then(|at| taken.remove(at))
+                .unwrap_or_else(|| panic!("{:#x} completes what it has not taken: {c:?}", ep.num));
+            let before = taken.iter().take(at.unwrap_or(0));
+            assert!(
+                before.into_iter().all(|(n, _)| *n != number),
+                "{:#x}: receives out of order: {c:?}",
                 ep.num
             );
-            let shared = self.nodes[node]
-                .common
-                .shared
-                .as_mut()
-                .expect("it is shared");
+            into = number;
+            let common = &mut self.nodes[node].common;
+            let shared = common.shared_of(into).expect("it is shared");
             assert_eq!(shared.posted[usize::from(buffer)].take(), Some(c.wr_id));
             shared.free.push(buffer);
             shared.buffers
@@ -259,11 +268,12 @@ impl World {
         let placed = &self.nodes[node].common.memory.bytes(region)
             [usize::from(buffer) * recv_len..][..recv_len];
         let ep = &self.endpoints[e];
-        match (c.status, ep.transport) {
-            (WcStatus::Success, Transport::Rc) => {
-                let arrival = self.endpoints[e]
-                    .arriving
-                    .pop_front()
+        let next = ep.arriving.iter().position(|a| a.srqn == into);
+        let arriving = next.and_then(|at| ep.arriving.get(at));
+        match (c.status, ep.is_reliable()) {
+            (WcStatus::Success, true) => {
+                let arrival = next
+                    .and_then(|at| self.endpoints[e].arriving.remove(at))
                     .unwrap_or_else(|| panic!("nothing was sent that {c:?} could be"));
                 assert!(
                     self.matches(&arrival, c, placed, 0),
@@ -277,8 +287,8 @@ impl World {
                     self.settle(change);
                 }
             }
-            (WcStatus::Success, transport) => {
-                let skip = if transport == Transport::Ud { 40 } else { 0 };
+            (WcStatus::Success, false) => {
+                let skip = if ep.transport == Transport::Ud { 40 } else { 0 };
                 assert!(
                     ep.arriving
                         .iter()
@@ -295,23 +305,19 @@ impl World {
                         .is_some_and(|c| c.qp.state() == QpState::Err)
                 );
             }
-            (WcStatus::LocLenErr, Transport::Rc) => {
+            (WcStatus::LocLenErr, true) => {
                 assert!(
-                    ep.arriving.front().is_some_and(|a| a.too_long),
-                    "{c:?} for what is not too long: {:?}",
-                    ep.arriving.front()
+                    arriving.is_some_and(|a| a.too_long),
+                    "{c:?} for what is not too long: {arriving:?}",
                 );
             }
-            (WcStatus::LocQpOpErr, Transport::Rc) => {
+            (WcStatus::LocQpOpErr, true) => {
                 assert!(
-                    ep.arriving
-                        .front()
-                        .is_some_and(|a| a.refused || a.invalidated.is_some() && ep.key_gone),
-                    "{c:?} for what is in order: {:?}",
-                    ep.arriving.front()
+                    arriving.is_some_and(|a| a.refused || a.invalidated.is_some() && ep.key_gone),
+                    "{c:?} for what is in order: {arriving:?}",
                 );
             }
-            (WcStatus::LocAccessErr, Transport::Rc) => {
+            (WcStatus::LocAccessErr, true) => {
                 let peer = &self.endpoints[ep.peer];
                 assert!(peer.poisoned || ep.key_gone, "{c:?} of a good key");
             }

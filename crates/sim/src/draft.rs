@@ -20,6 +20,22 @@ pub(crate) struct Draft {
     pub(crate) sent: Sent,
     pub(crate) arrival: Option<Arrival>,
     pub(crate) ud: Option<UdAddress>,
+    /// XRC: the SRQ that it names.
+    pub(crate) srqn: u32,
+}
+
+impl Draft {
+    /// Whether the peer looks at a key.
+    pub(crate) const fn needs_key(&self) -> bool {
+        !matches!(
+            self.op,
+            SendOp::Send
+                | SendOp::SendImm(_)
+                | SendOp::SendInv(_)
+                | SendOp::LocalInv(_)
+                | SendOp::BindMw(_)
+        )
+    }
 }
 
 impl World {
@@ -81,6 +97,7 @@ impl World {
     pub(crate) fn blank(&mut self, e: usize, op: SendOp, len: usize, opcode: WcOpcode) -> Draft {
         let (data, sges, count) = self.pieces(e, len);
         let flags = self.flags();
+        let srqn = self.srq_number(e);
         let ep = &self.endpoints[e];
         let imm = match op {
             SendOp::SendImm(imm) | SendOp::WriteImm { imm, .. } => Some(imm),
@@ -102,6 +119,7 @@ impl World {
             },
             solicited: flags.contains(SendFlags::SOLICITED),
             src_qp: ep.num,
+            srqn: (ep.transport == Transport::Xrc).then_some(srqn),
             too_long: false,
             refused: false,
             change: None,
@@ -131,6 +149,7 @@ impl World {
             },
             arrival,
             ud: None,
+            srqn,
         }
     }
 
@@ -206,6 +225,7 @@ impl World {
     }
 
     pub(crate) fn draft_rc(&mut self, e: usize) -> Option<Draft> {
+        self.choose_lane(e);
         if self.random.chance(self.profile.windows)
             && let Some(draft) = self.draft_window(e)
         {
@@ -344,7 +364,7 @@ impl World {
             let at = self.random.index(self.source_len() - len + 1);
             (
                 memory.addr(node.source, at),
-                memory.key(node.source),
+                self.remote_key(e, node.source),
                 Expect::Source(at),
             )
         };
@@ -430,7 +450,7 @@ impl World {
             0 => (
                 SendOp::FetchAdd {
                     remote_addr: memory.addr(node.counter, 0),
-                    rkey: memory.key(node.counter),
+                    rkey: self.remote_key(e, node.counter),
                     add: 1,
                 },
                 WcOpcode::FetchAdd,

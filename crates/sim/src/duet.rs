@@ -390,7 +390,7 @@ fn side(i: usize) -> Side {
                 fired: false,
                 drained: false,
             }],
-            shared: None,
+            shared: Vec::new(),
         },
         data,
     }

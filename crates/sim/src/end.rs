@@ -2,7 +2,6 @@
 //! memory holds what the work made of it, nothing is left over, and everything adds up.
 
 use adverb_engine::QpState;
-use adverb_wire::Transport;
 
 use crate::oracle::Effect;
 use crate::world::World;
@@ -16,7 +15,7 @@ impl World {
             return;
         }
         assert_eq!(cell.qp.sends_pending(), 0);
-        if cell.port.srq {
+        if cell.port.srq || cell.port.target {
             assert_eq!(
                 cell.port.last_wqe, 1,
                 "{:#x}: the last one is announced once",
@@ -52,7 +51,7 @@ impl World {
     /// The target holds what some prefix of the requests made of it, the next one perhaps in part.
     pub(crate) fn check_target(&mut self, e: usize) {
         let ep = &self.endpoints[e];
-        if ep.transport != Transport::Rc {
+        if !ep.is_reliable() {
             return;
         }
         let writer = &self.endpoints[ep.peer];
@@ -159,7 +158,7 @@ impl World {
                 self.finish(e, s);
             }
             let ep = &self.endpoints[e];
-            if ep.transport == Transport::Rc {
+            if ep.is_reliable() {
                 assert!(
                     ep.arriving.is_empty(),
                     "{:#x}: messages never arrived",
@@ -180,7 +179,7 @@ impl World {
         }
         for e in 0..self.endpoints.len() {
             let ep = &self.endpoints[e];
-            if ep.transport == Transport::Rc {
+            if ep.is_reliable() {
                 assert!(
                     ep.base == ep.latest,
                     "{:#x}: the oracle contradicts itself",

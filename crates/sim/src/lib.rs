@@ -21,6 +21,7 @@ pub mod random;
 pub mod trace;
 mod window;
 mod world;
+mod xrc;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

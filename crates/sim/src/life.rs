@@ -1,7 +1,8 @@
 //! How queue pairs come, break and go: setting up, killing on purpose, taking down, building anew.
 
 use adverb_engine::{
-    Access, AttrMask, Av, Cq, DeviceLimits, Qp, QpAttr, QpCaps, QpConfig, QpNum, QpState, Role, Srq,
+    Access, AttrMask, Av, Cq, DeviceLimits, PdId, Qp, QpAttr, QpCaps, QpConfig, QpNum, QpState,
+    Role, Srq,
 };
 use adverb_wire::{Mtu, Transport};
 
@@ -41,14 +42,16 @@ impl World {
             let mut common = Common {
                 memory,
                 queues: waits.map(new_queue).into(),
-                shared: None,
+                shared: Vec::new(),
             };
             if srq {
                 let slots = self.profile.recv_slots * 2;
                 let len = usize::from(slots) * self.recv_len();
                 let buffers = common.memory.add(len, Access::LOCAL_WRITE, PD);
-                common.shared = Some(Shared {
+                common.shared.push(Shared {
                     srq: Srq::new(u32::from(slots), 8),
+                    xrc: None,
+                    cq: 0,
                     buffers,
                     free: (0..slots).collect(),
                     posted: vec![None; usize::from(slots)],
@@ -61,15 +64,18 @@ impl World {
                 source,
                 counter,
             });
+            self.add_xrc_queues(n);
             self.trace
                 .note(0, format_args!("node {n} shared receive queue: {srq}"));
         }
-        for i in 0..self.profile.rc + self.profile.uc {
-            let transport = if i < self.profile.rc {
-                Transport::Rc
-            } else {
-                Transport::Uc
-            };
+        let p = &self.profile;
+        let connected = [
+            (Transport::Rc, p.rc),
+            (Transport::Xrc, p.xrc),
+            (Transport::Uc, p.uc),
+        ];
+        let connected = connected.map(|(transport, n)| std::iter::repeat_n(transport, n));
+        for transport in connected.into_iter().flatten() {
             let a = self.random.index(self.profile.nodes);
             // A connection of a node with itself is a connection, too.
             let b = if self.random.chance(500) {
@@ -123,14 +129,11 @@ impl World {
         let connected = transport != Transport::Ud;
         let slots = usize::from(self.profile.recv_slots);
         let target_len = if connected { target_len } else { 8 };
-        let answers = if transport == Transport::Rc {
-            ANSWERS
-        } else {
-            0
-        };
+        let answers = answers(transport);
         let target = memory.add(target_len, OPEN, PD);
         let (mut bindable, mut windows) = (target, Vec::new());
-        if connected && self.profile.windows > 0 {
+        // XRC queue pairs that receive cannot bind, and those that bind do not receive.
+        if connected && transport != Transport::Xrc && self.profile.windows > 0 {
             bindable = memory.add_alias(target, Access::LOCAL_WRITE | Access::MW_BIND, PD);
             for kind in window::KINDS {
                 let id = memory.add_window(PD, kind);
@@ -150,6 +153,7 @@ impl World {
             peer,
             cell: None,
             num: 0,
+            lane: 0,
             setup: Setup::default(),
             target,
             base: vec![0; target_len],
@@ -174,6 +178,9 @@ impl World {
             key_gone: false,
             draining: false,
         });
+        if transport == Transport::Xrc {
+            self.add_twin(node, target);
+        }
     }
 
     /// Gives both ends of a connection a queue pair and connects them.
@@ -252,7 +259,8 @@ impl World {
                     self.endpoints[e].num, self.endpoints[e].node, psns[i]
                 ),
             );
-            for (state, mask) in path_to_rts(transport) {
+            let role = self.endpoints[e].role(&self.conns[conn], e);
+            for (state, mask) in path_to_rts(transport, role) {
                 self.modify(e, state, &attr, mask);
             }
         }
@@ -274,7 +282,10 @@ impl World {
         let num = FIRST_NUM + self.directory.len() as u32;
         self.directory.push(Some(e));
         let ep = &mut self.endpoints[e];
-        let srq = ep.transport != Transport::Uc && self.nodes[ep.node].common.shared.is_some();
+        let may_share = matches!(ep.transport, Transport::Rc | Transport::Ud);
+        let srq = may_share && self.nodes[ep.node].common.shared_of(None).is_some();
+        let role = ep.role(&self.conns[ep.conn], e);
+        let target = role == Role::Target;
         ep.num = num;
         ep.setup.sig_all = self.random.chance(2000);
         ep.setup.max_inline = self.random.pick(&[0, 64, 256]);
@@ -284,8 +295,9 @@ impl World {
         let config = QpConfig {
             num: QpNum(num),
             transport: ep.transport,
-            role: Role::Both,
-            pd: PD,
+            role,
+            // A target has none of its own, and must not fall back to one.
+            pd: if target { PdId(0) } else { PD },
             caps: QpCaps {
                 max_send_wr: send_wr,
                 max_recv_wr: recv_wr,
@@ -294,7 +306,7 @@ impl World {
                 max_inline: ep.setup.max_inline as u32,
             },
             sq_sig_all: ep.setup.sig_all,
-            uses_srq: srq,
+            uses_srq: srq || target,
             srq_pd: srq.then_some(PD),
         };
         ep.cell = Some(Cell {
@@ -304,6 +316,7 @@ impl World {
                 send_cq: self.random.index(2),
                 recv_cq: self.random.index(2),
                 srq,
+                target,
                 ..Port::default()
             },
             peer_node: ep.node,
@@ -411,7 +424,7 @@ impl World {
         for queue in &mut common.queues {
             *queue = new_queue(queue.waits);
         }
-        if let Some(shared) = &mut common.shared {
+        for shared in &mut common.shared {
             let slots = shared.posted.len();
             shared.srq = Srq::new(slots as u32, 8);
             shared.free = (0..slots as u16).collect();
@@ -474,12 +487,7 @@ impl World {
             }
             self.tidy_windows(e);
             let ep = &mut self.endpoints[e];
-            ep.free_answers = (0..if ep.transport == Transport::Rc {
-                ANSWERS
-            } else {
-                0
-            })
-                .collect();
+            ep.free_answers = (0..answers(ep.transport)).collect();
             ep.free_buffers = (0..self.profile.recv_slots).collect();
             ep.sent.clear();
             ep.doomed.clear();
@@ -515,15 +523,23 @@ fn new_queue(waits: bool) -> Queue {
     }
 }
 
-fn path_to_rts(transport: Transport) -> [(QpState, AttrMask); 3] {
+/// Slots for what READs and atomics bring.
+const fn answers(transport: Transport) -> u16 {
+    match transport {
+        Transport::Rc | Transport::Xrc => ANSWERS,
+        Transport::Uc | Transport::Ud => 0,
+    }
+}
+
+fn path_to_rts(transport: Transport, role: Role) -> [(QpState, AttrMask); 3] {
     type M = AttrMask;
     let path = M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN;
+    let receives = path | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER;
+    let sends = M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::MAX_QP_RD_ATOMIC;
     let (init, rtr, rts) = match transport {
-        Transport::Rc | Transport::Xrc => (
-            M::ACCESS_FLAGS,
-            path | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER,
-            M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::MAX_QP_RD_ATOMIC,
-        ),
+        Transport::Xrc if role == Role::Target => (M::ACCESS_FLAGS, receives, M::TIMEOUT),
+        Transport::Xrc => (M::ACCESS_FLAGS, path, sends),
+        Transport::Rc => (M::ACCESS_FLAGS, receives, sends),
         Transport::Uc => (M::ACCESS_FLAGS, path, M::empty()),
         Transport::Ud => (M::QKEY, M::empty(), M::empty()),
     };

@@ -28,6 +28,8 @@ struct Region {
     key: Option<Key>,
     /// Another name for bytes of a region before it.
     alias: bool,
+    /// The same bytes for another protection domain.
+    twin: Option<RegionId>,
 }
 
 impl Region {
@@ -80,7 +82,19 @@ impl Memory {
             pd,
             key: None,
             alias: false,
+            twin: None,
         })
+    }
+
+    /// The bytes of a region with the same rights in another protection domain; both come and go together.
+    pub fn add_twin(&mut self, of: RegionId, pd: PdId) {
+        let twin = self.add_alias(of, self.regions[of.0].access, pd);
+        self.regions[of.0].twin = Some(twin);
+    }
+
+    /// The region itself, if it has no twin.
+    pub fn twin(&self, id: RegionId) -> RegionId {
+        self.regions[id.0].twin.unwrap_or(id)
     }
 
     /// The bytes of a region once more, with other rights.
@@ -90,6 +104,7 @@ impl Memory {
             pd,
             key: None,
             alias: true,
+            twin: None,
             ..self.regions[of.0]
         })
     }
@@ -107,11 +122,17 @@ impl Memory {
         let spec = self.regions[id.0].spec();
         let key = self.keys.insert(spec, id).expect("there is room for keys");
         self.regions[id.0].key = Some(key);
+        if let Some(twin) = self.regions[id.0].twin {
+            self.register(twin);
+        }
     }
 
     pub fn deregister(&mut self, id: RegionId) {
         if let Some(key) = self.regions[id.0].key.take() {
             self.keys.remove(key);
+        }
+        if let Some(twin) = self.regions[id.0].twin {
+            self.deregister(twin);
         }
     }
 

@@ -39,6 +39,10 @@ pub struct Queue {
 #[derive(Debug)]
 pub struct Shared {
     pub srq: Srq,
+    /// Of an XRC domain: its number, and the protection domain it brings along.
+    pub xrc: Option<(u32, PdId)>,
+    /// XRC: where its receives complete.
+    pub cq: usize,
     pub buffers: RegionId,
     pub free: Vec<u16>,
     /// Posted and not completed, by buffer.
@@ -53,8 +57,10 @@ pub struct Port {
     pub send_cq: usize,
     pub recv_cq: usize,
     pub srq: bool,
-    /// Entries taken from the SRQ and not completed.
-    pub taken: VecDeque<u64>,
+    /// XRC: it receives into whichever SRQ of its domain a request names.
+    pub target: bool,
+    /// Entries taken from an SRQ and not completed; the number is that of an XRC SRQ.
+    pub taken: VecDeque<(Option<u32>, u64)>,
     /// Receives that ended well, whether polled or not.
     pub received: u64,
     pub comm_est: u32,
@@ -81,20 +87,25 @@ pub struct Cell {
 pub struct Common {
     pub memory: Memory,
     pub queues: Vec<Queue>,
-    pub shared: Option<Shared>,
+    pub shared: Vec<Shared>,
 }
 
 impl Common {
     /// Entries of the SRQ that a queue pair had taken are gone with it; their buffers are free.
     pub fn forget_taken(&mut self, port: &mut Port) {
-        let Some(shared) = &mut self.shared else {
-            return;
-        };
-        for id in port.taken.drain(..) {
-            let buffer = id as u16;
-            shared.posted[usize::from(buffer)] = None;
-            shared.free.push(buffer);
+        for (number, id) in port.taken.drain(..) {
+            if let Some(shared) = self.shared_of(number) {
+                let buffer = id as u16;
+                shared.posted[usize::from(buffer)] = None;
+                shared.free.push(buffer);
+            }
         }
+    }
+
+    /// The XRC SRQ of this number, or the ordinary one.
+    pub fn shared_of(&mut self, number: Option<u32>) -> Option<&mut Shared> {
+        let of = |s: &&mut Shared| s.xrc.map(|(number, _)| number) == number;
+        self.shared.iter_mut().find(of)
     }
 }
 
@@ -125,6 +136,31 @@ impl Cell {
                 port: &mut self.port,
             },
         )
+    }
+}
+
+impl View<'_> {
+    fn take(&mut self, number: Option<u32>, into: &mut RecvWqe) -> bool {
+        let Some(shared) = self.common.shared_of(number) else {
+            return false;
+        };
+        if shared.srq.take(into).is_none() {
+            return false;
+        }
+        self.port.taken.push_back((number, into.wr_id));
+        true
+    }
+
+    /// Where a receive is reported: an XRC SRQ has a completion queue of its own.
+    fn receive_cq(&mut self, side: Side, c: &Completion) -> usize {
+        let Side::XrcSrq(number) = side else {
+            assert!(!self.port.target, "{c:?} belongs to an SRQ");
+            return self.port.recv_cq;
+        };
+        let newest = self.port.taken.back();
+        assert_eq!(newest, Some(&(Some(number), c.wr_id)), "{c:?}");
+        let shared = self.common.shared_of(Some(number));
+        shared.expect("an entry of it was taken").cq
     }
 }
 
@@ -161,14 +197,18 @@ impl Host for View<'_> {
 
     fn take_srq(&mut self, into: &mut RecvWqe) -> bool {
         assert!(self.port.srq, "{:?} has a queue of its own", self.port.num);
-        let Some(shared) = &mut self.common.shared else {
-            return false;
-        };
-        if shared.srq.take(into).is_none() {
-            return false;
-        }
-        self.port.taken.push_back(into.wr_id);
-        true
+        self.take(None, into)
+    }
+
+    fn xrc_srq(&mut self, number: u32) -> Option<PdId> {
+        assert!(self.port.target, "{:?} is no target", self.port.num);
+        let shared = self.common.shared_of(Some(number))?;
+        shared.xrc.map(|(_, pd)| pd)
+    }
+
+    fn take_xrc_srq(&mut self, number: u32, into: &mut RecvWqe) -> bool {
+        assert!(self.port.target, "{:?} is no target", self.port.num);
+        self.take(Some(number), into)
     }
 
     fn complete(&mut self, queue: Side, c: &Completion) {
@@ -183,7 +223,7 @@ impl Host for View<'_> {
                 if c.status == WcStatus::Success {
                     self.port.received += 1;
                 }
-                self.port.recv_cq
+                self.receive_cq(queue, c)
             }
         };
         let queue = &mut self.common.queues[index];

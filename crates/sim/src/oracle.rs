@@ -142,6 +142,8 @@ pub(crate) struct Arrival {
     pub(crate) invalidated: Option<Key>,
     pub(crate) solicited: bool,
     pub(crate) src_qp: u32,
+    /// XRC: the SRQ it is for.
+    pub(crate) srqn: Option<u32>,
     /// It is longer than any buffer.
     pub(crate) too_long: bool,
     /// It asks to invalidate what cannot be.
@@ -171,6 +173,8 @@ pub(crate) struct Endpoint {
     pub(crate) peer: usize,
     pub(crate) cell: Option<Cell>,
     pub(crate) num: u32,
+    /// XRC: which of the peer's SRQs requests go through now.
+    pub(crate) lane: usize,
     pub(crate) setup: Setup,
 
     /// What the peer WRITEs, READs and changes, and its bytes after all that has certainly

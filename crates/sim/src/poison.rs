@@ -38,6 +38,8 @@ impl World {
                 draft.sges[at].lkey = Key(0xdead_0000);
                 draft.sent.poison = Some(WcStatus::LocProtErr);
             }
+            Poison::Remote if draft.sent.poison.is_some() => {}
+            Poison::Remote if self.random.chance(5000) && self.misdirect(e, draft) => {}
             Poison::Remote => {
                 if draft.sent.len == 0 {
                     return;
@@ -56,6 +58,7 @@ impl World {
                 let behind_window =
                     behind_window.and_then(|need| self.forbidden_place(e, need, draft.sent.len));
                 let there = &self.endpoints[self.endpoints[e].peer];
+                let target_key = self.remote_key(e, there.target);
                 let last = self.target_len() - 1;
                 let last = self.nodes[there.node]
                     .common
@@ -83,7 +86,7 @@ impl World {
                         if draft.sent.len > 1 && self.random.chance(6000) =>
                     {
                         *remote_addr = last;
-                        *rkey = self.nodes[there.node].common.memory.key(there.target);
+                        *rkey = target_key;
                     }
                     SendOp::Write { rkey, .. }
                     | SendOp::WriteImm { rkey, .. }

@@ -7,8 +7,9 @@ use crate::random::Random;
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
     pub(crate) nodes: usize,
-    /// RC and UC connections, and UD queue pairs in all.
+    /// RC, XRC and UC connections, and UD queue pairs in all.
     pub(crate) rc: usize,
+    pub(crate) xrc: usize,
     pub(crate) uc: usize,
     pub(crate) ud: usize,
     /// Messages to be posted.
@@ -78,6 +79,11 @@ impl Profile {
         Self {
             nodes,
             rc: random.between(1, (nodes as u64 + 1).min(12)) as usize,
+            xrc: if random.chance(3000) {
+                random.between(1, (nodes as u64).min(4)) as usize
+            } else {
+                0
+            },
             uc: usize::from(random.chance(2500)),
             ud: if random.chance(2500) { nodes.min(4) } else { 0 },
             messages: random.pick(&[2_000, 6_000, 12_000]),
@@ -115,6 +121,7 @@ impl Profile {
         Self {
             nodes: 2,
             rc: random.between(1, 2) as usize,
+            xrc: usize::from(random.chance(3000)),
             uc: 0,
             ud: 0,
             messages: 40,

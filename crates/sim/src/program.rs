@@ -1,11 +1,14 @@
 //! The program that runs on every node: it posts random work, reads completion queues, and now and
 //! then breaks something.
 
-use adverb_engine::{AttrMask, QpAttr, QpState, RecvWr, SendData, SendWr, Sge, WcStatus};
+use adverb_engine::{AttrMask, QpAttr, QpState, RecvWr, Role, SendData, SendWr, Sge, WcStatus};
 use adverb_wire::Transport;
 
 use crate::draft::Draft;
+use crate::memory::{Memory, RegionId};
+use crate::node::Shared;
 use crate::oracle::{Arrival, Effect, RECV};
+use crate::random::Random;
 use crate::world::World;
 
 impl World {
@@ -134,31 +137,16 @@ impl World {
         }
         let len = self.recv_len();
         let node = ep.node;
-        if cell.port.srq {
+        if cell.port.srq || cell.port.target {
+            let xrc = cell.port.target;
             let common = &mut self.nodes[node].common;
-            let Some(shared) = &mut common.shared else {
-                return;
-            };
-            while let Some(buffer) = shared.free.pop() {
-                let id = RECV | shared.serial << 16 | u64::from(buffer);
-                shared.serial += 1;
-                shared.posted[usize::from(buffer)] = Some(id);
-                let sges = split_evenly(
-                    &mut self.random,
-                    &common.memory,
-                    shared.buffers,
-                    buffer,
-                    len,
-                );
-                let wr = RecvWr {
-                    wr_id: id,
-                    sges: &sges,
-                };
-                shared
-                    .srq
-                    .post(&wr)
-                    .expect("there is room for every buffer");
+            let of = |s: &&mut Shared| s.xrc.is_some() == xrc;
+            for shared in common.shared.iter_mut().filter(of) {
+                fill_shared(&mut self.random, &common.memory, shared, len);
             }
+            return;
+        }
+        if cell.qp.config().role == Role::Initiator {
             return;
         }
         while let Some(buffer) = self.endpoints[e].free_buffers.pop() {
@@ -190,6 +178,7 @@ impl World {
         let ep = &self.endpoints[e];
         let Some(cell) = &ep.cell else { return false };
         if self.budget == 0
+            || cell.port.target
             || !matches!(cell.qp.state(), QpState::Rts | QpState::Sqd)
             || cell.qp.sends_pending() >= cell.qp.config().caps.max_send_wr
             || ep.sent.len() > 200
@@ -252,6 +241,7 @@ impl World {
             }
         }
         let (sges, count, inline, ud) = (draft.sges, draft.count, draft.inline, draft.ud);
+        let srqn = draft.srqn;
         self.with(e, |qp, view, now| {
             let data = if inline {
                 SendData::Inline(&bytes[..len])
@@ -264,7 +254,7 @@ impl World {
                 flags,
                 data,
                 ud,
-                xrc_srqn: 0,
+                xrc_srqn: srqn,
             };
             qp.post_send(now, &wr, view)
                 .expect("there is room, and the request is well formed");
@@ -280,11 +270,29 @@ const fn is_told_by_the_peer(status: WcStatus) -> bool {
     )
 }
 
+/// Posts every free buffer of a shared receive queue.
+fn fill_shared(random: &mut Random, memory: &Memory, shared: &mut Shared, len: usize) {
+    while let Some(buffer) = shared.free.pop() {
+        let id = RECV | shared.serial << 16 | u64::from(buffer);
+        shared.serial += 1;
+        shared.posted[usize::from(buffer)] = Some(id);
+        let sges = split_evenly(random, memory, shared.buffers, buffer, len);
+        let wr = RecvWr {
+            wr_id: id,
+            sges: &sges,
+        };
+        shared
+            .srq
+            .post(&wr)
+            .expect("there is room for every buffer");
+    }
+}
+
 /// A receive buffer in up to four pieces.
 fn split_evenly(
-    random: &mut crate::random::Random,
-    memory: &crate::memory::Memory,
-    region: crate::memory::RegionId,
+    random: &mut Random,
+    memory: &Memory,
+    region: RegionId,
     buffer: u16,
     len: usize,
 ) -> Vec<Sge> {

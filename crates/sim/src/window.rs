@@ -149,7 +149,7 @@ impl World {
         let memory = &self.nodes[there.node].common.memory;
         Door {
             window: None,
-            key: memory.key(there.target),
+            key: self.remote_key(e, there.target),
             first,
             end,
             origin: memory.addr(there.target, 0),
@@ -158,6 +158,9 @@ impl World {
 
     /// Work that binds a window, or unbinds one of either side.
     pub(crate) fn draft_window(&mut self, e: usize) -> Option<Draft> {
+        if self.endpoints[e].windows.is_empty() {
+            return None;
+        }
         if self.random.chance(self.profile.poison) {
             return self.draft_bad_window_work(e);
         }

@@ -28,6 +28,8 @@ pub struct Stats {
     pub binds: u64,
     pub unbinds: u64,
     pub through_windows: u64,
+    /// Work requests of XRC that completed well.
+    pub xrc: u64,
     pub virtual_ns: u64,
 }
 
@@ -42,6 +44,7 @@ impl Stats {
         self.binds += other.binds;
         self.unbinds += other.unbinds;
         self.through_windows += other.through_windows;
+        self.xrc += other.xrc;
         self.virtual_ns += other.virtual_ns;
     }
 }
@@ -380,8 +383,11 @@ impl World {
             if ep.arriving.is_empty() {
                 return false;
             }
-            match (&ep.cell, &self.nodes[ep.node].common.shared) {
-                (Some(cell), Some(shared)) if cell.port.srq => shared.srq.is_empty(),
+            let mut shared = self.nodes[ep.node].common.shared.iter();
+            match &ep.cell {
+                Some(cell) if cell.port.srq || cell.port.target => shared.any(|shared| {
+                    shared.xrc.is_some() == cell.port.target && shared.srq.is_empty()
+                }),
                 _ => ep.arriving.len() > ep.posted.len(),
             }
         })
