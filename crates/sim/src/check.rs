@@ -12,6 +12,9 @@ impl World {
     /// Reads the queues of a node as its programs do: some look, some wait for an event.
     pub(crate) fn poll_queues(&mut self, node: usize) {
         for q in 0..self.nodes[node].common.queues.len() {
+            if self.nodes[node].common.queues[q].broken {
+                self.replace_queue(node, q);
+            }
             let queue = &mut self.nodes[node].common.queues[q];
             // Between reading all and arming again there is time for more to come, and then the
             // arming itself must raise the event.
@@ -21,9 +24,7 @@ impl World {
             if queue.waits && !std::mem::take(&mut queue.fired) {
                 continue;
             }
-            while let Some(c) = self.nodes[node].common.queues[q].cq.pop() {
-                self.on_completion(node, &c);
-            }
+            self.read_queue(node, q);
             let queue = &mut self.nodes[node].common.queues[q];
             queue.drained = queue.waits;
         }
@@ -32,9 +33,13 @@ impl World {
     /// Reads everything, event or not.
     pub(crate) fn poll_node(&mut self, node: usize) {
         for q in 0..self.nodes[node].common.queues.len() {
-            while let Some(c) = self.nodes[node].common.queues[q].cq.pop() {
-                self.on_completion(node, &c);
-            }
+            self.read_queue(node, q);
+        }
+    }
+
+    pub(crate) fn read_queue(&mut self, node: usize, q: usize) {
+        while let Some(c) = self.nodes[node].common.queues[q].cq.pop() {
+            self.on_completion(node, &c);
         }
     }
 

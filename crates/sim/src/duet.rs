@@ -389,6 +389,7 @@ fn side(i: usize) -> Side {
                 waits: false,
                 fired: false,
                 drained: false,
+                broken: false,
             }],
             shared: Vec::new(),
         },

@@ -14,6 +14,7 @@ mod life;
 pub mod memory;
 pub mod node;
 mod oracle;
+mod overrun;
 mod poison;
 mod profile;
 mod program;

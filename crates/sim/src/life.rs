@@ -472,6 +472,7 @@ impl World {
             // The same number can be used again only when nothing of its old life is on its way.
             let again = self.endpoints[e].cell.as_ref().is_some()
                 && ends.len() == 2
+                && !self.endpoints[e].lost_a_queue()
                 && self.random.chance(3000)
                 && !self.fabric.carries_for(self.endpoints[a].num)
                 && !self.fabric.carries_for(self.endpoints[b].num);
@@ -510,7 +511,7 @@ impl World {
     }
 }
 
-fn new_queue(waits: bool) -> Queue {
+pub(crate) fn new_queue(waits: bool) -> Queue {
     let mut cq = Cq::new(CQ_SIZE);
     if waits {
         cq.arm(false);
@@ -520,6 +521,7 @@ fn new_queue(waits: bool) -> Queue {
         waits,
         fired: false,
         drained: false,
+        broken: false,
     }
 }
 

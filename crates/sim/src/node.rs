@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 
 use adverb_engine::{
-    Access, Completion, Cq, Host, Key, KeyError, MemAccess, MwBind, PdId, Push, Qp, QpEvent, QpNum,
-    RecvWqe, Side, Srq, WcStatus,
+    Access, Completion, Cq, Host, Instant, Key, KeyError, MemAccess, MwBind, PdId, Push, Qp,
+    QpEvent, QpNum, QpState, RecvWqe, Side, Srq, WcStatus,
 };
 use adverb_wire::Gid;
 
@@ -33,6 +33,8 @@ pub struct Queue {
     pub fired: bool,
     /// The program has read everything after an event, and has yet to arm again.
     pub drained: bool,
+    /// It was full when one more came; nothing is added any more.
+    pub broken: bool,
 }
 
 /// A shared receive queue with its buffers, all of one size.
@@ -59,6 +61,10 @@ pub struct Port {
     pub srq: bool,
     /// XRC: it receives into whichever SRQ of its domain a request names.
     pub target: bool,
+    /// Completion queues of the node that this queue pair's completions cannot reach any more.
+    pub lost: [bool; 2],
+    /// One of them was needed just now.
+    pub failing: bool,
     /// Entries taken from an SRQ and not completed; the number is that of an XRC SRQ.
     pub taken: VecDeque<(Option<u32>, u64)>,
     /// Receives that ended well, whether polled or not.
@@ -126,7 +132,48 @@ pub struct View<'a> {
     pub port: &'a mut Port,
 }
 
+impl Queue {
+    /// Adds a completion; false when there was no room, now or before.
+    fn add(&mut self, c: &Completion) -> bool {
+        let full = self.broken || self.cq.len() >= self.cq.capacity();
+        let pushed = self.cq.push(c);
+        assert_eq!(
+            pushed == Push::Overrun,
+            full,
+            "{} of {} are used, but {c:?} is {pushed:?}",
+            self.cq.len(),
+            self.cq.capacity()
+        );
+        self.broken = full;
+        self.fired |= pushed == Push::Queued { fire: true };
+        assert_eq!(self.cq.has_overrun(), full);
+        !full
+    }
+}
+
 impl Cell {
+    /// A queue pair whose completion found no room fails; whether that is so.
+    pub fn settle(&mut self, common: &mut Common, now: Instant) -> bool {
+        if !std::mem::take(&mut self.port.failing) {
+            return false;
+        }
+        let dead = |qp: &Qp| matches!(qp.state(), QpState::Reset | QpState::Err);
+        let news = u32::from(!dead(&self.qp));
+        let told = self.port.refused;
+        let (qp, mut view) = self.split(common);
+        qp.fail(now, &mut view);
+        // What is flushed is lost as well, and that is no news.
+        self.port.failing = false;
+        assert!(dead(&self.qp));
+        assert_eq!(
+            self.port.refused - told,
+            news,
+            "{:?}: the end is told once",
+            self.port.num
+        );
+        true
+    }
+
     /// The queue pair, and what it sees.
     pub const fn split<'a>(&'a mut self, common: &'a mut Common) -> (&'a mut Qp, View<'a>) {
         (
@@ -226,11 +273,11 @@ impl Host for View<'_> {
                 self.receive_cq(queue, c)
             }
         };
-        let queue = &mut self.common.queues[index];
-        match queue.cq.push(c) {
-            Push::Queued { fire } => queue.fired |= fire,
-            Push::Overrun => panic!("completion queue {index} is too small for this world"),
+        if !self.port.lost[index] && self.common.queues[index].add(c) {
+            return;
         }
+        self.port.lost[index] = true;
+        self.port.failing = true;
     }
 
     fn event(&mut self, e: QpEvent) {

@@ -27,6 +27,8 @@ pub(crate) struct Profile {
     /// Queue pairs reset, destroyed or put into ERR, keys taken away, nodes restarted.
     pub(crate) kill: u32,
     pub(crate) stall: u32,
+    /// A completion queue is made too small.
+    pub(crate) overrun: u32,
     pub(crate) drain: u32,
     pub(crate) unsignaled: u32,
     pub(crate) fence: u32,
@@ -68,6 +70,9 @@ impl Profile {
         if random.chance(3000) {
             p.stall = random.pick(&[10, 50]);
         }
+        if random.chance(1500) {
+            p.overrun = random.pick(&[3, 10]);
+        }
         if random.chance(3000) {
             p.drain = random.pick(&[20, 100]);
         }
@@ -95,6 +100,7 @@ impl Profile {
             poison: 0,
             kill: 0,
             stall: 0,
+            overrun: 0,
             drain: 0,
             unsignaled: random.pick(&[0, 3000, 9000]),
             fence: random.pick(&[0, 500, 3000]),

@@ -74,6 +74,8 @@ impl World {
                     self.conns[conn].harm.total += 1;
                 }
             }
+        } else if self.random.chance(self.profile.overrun) {
+            self.squeeze(node);
         } else if self.endpoints[e].draining {
             self.resume(e);
         } else if self.conns[conn].closing.is_none()

@@ -30,6 +30,8 @@ pub struct Stats {
     pub through_windows: u64,
     /// Work requests of XRC that completed well.
     pub xrc: u64,
+    /// Completion queues that overran.
+    pub overruns: u64,
     pub virtual_ns: u64,
 }
 
@@ -45,6 +47,7 @@ impl Stats {
         self.unbinds += other.unbinds;
         self.through_windows += other.through_windows;
         self.xrc += other.xrc;
+        self.overruns += other.overruns;
         self.virtual_ns += other.virtual_ns;
     }
 }
@@ -152,7 +155,11 @@ impl World {
             self.dirty.push(e);
         }
         let (qp, mut view) = cell.split(&mut self.nodes[ep.node].common);
-        Some(f(qp, &mut view, now))
+        let result = f(qp, &mut view, now);
+        if cell.port.failing {
+            self.settle_queues(e);
+        }
+        Some(result)
     }
 
     /// Sends what the queue pairs touched have to say.
@@ -240,6 +247,10 @@ impl World {
                 cell.registered = Some(at);
                 self.timers.push(Reverse((at, ep.num)));
             }
+        }
+        // Work that needs no packet is done here, too.
+        if cell.port.failing {
+            self.settle_queues(e);
         }
     }
 

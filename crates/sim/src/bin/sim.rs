@@ -89,7 +89,10 @@ fn main() -> ExitCode {
         "{} windows bound, {} unbound, {} requests through windows",
         stats.binds, stats.unbinds, stats.through_windows
     );
-    println!("{} messages over XRC", stats.xrc);
+    println!(
+        "{} messages over XRC, {} completion queues overran",
+        stats.xrc, stats.overruns
+    );
     println!(
         "{took:.1} s, of which {on_cpu:.1} s on a core: {:.0} messages a second on one core",
         stats.messages as f64 / on_cpu
