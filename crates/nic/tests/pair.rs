@@ -153,7 +153,7 @@ impl Side {
         let start = Clock::now();
         while self.cq.poll(&mut out).unwrap() == 0 {
             assert!(
-                start.elapsed() < Duration::from_secs(5),
+                start.elapsed() < Duration::from_secs(60),
                 "no completion within 5 s"
             );
         }

@@ -39,7 +39,7 @@ fn packet(n: u8, len: usize) -> Vec<u8> {
 /// Polls all of `links` until `count` packets have come, or nothing comes for long.
 fn collect(links: &[&UdpLink], count: usize) -> Vec<(Meta, Vec<u8>)> {
     let mut got = Vec::new();
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while got.len() < count && Instant::now() < deadline {
         for link in links {
             link.receive(5, &mut |meta, packet| got.push((*meta, packet.to_vec())));
@@ -182,7 +182,7 @@ fn a_small_budget_leaves_the_rest_for_later() {
         link.send(&route, &META, &packet(n, 64)).unwrap();
     }
     link.flush(0);
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while link.receive(1, &mut |_, _| {}) == 0 {
         assert!(Instant::now() < deadline);
     }
