@@ -198,6 +198,21 @@ mod loom_tests {
             self.drive(rounds);
         }
 
+        /// A thread that polls: it stands in for the one that sleeps, and goes away some time without a word. The
+        /// alarm that it has set comes after that.
+        fn stand_in(&self, rounds: u32) {
+            self.drive(rounds);
+            let mut alarm = false;
+            self.sleepers.take_over(&self.flag, || {
+                alarm = true;
+                true
+            });
+            self.drive(rounds);
+            if alarm {
+                self.ring_bell();
+            }
+        }
+
         fn wait_for_all(&self) {
             let mut handled = self.handled.lock().unwrap();
             while *handled < PACKETS {
@@ -243,6 +258,11 @@ mod loom_tests {
     #[test]
     fn of_two_who_watch_both_are_woken_or_one_does_all() {
         model(8, &[World::watch, World::watch]);
+    }
+
+    #[test]
+    fn what_comes_after_a_stand_in_has_gone_is_found_by_the_alarm() {
+        model(8, &[World::watch, World::stand_in]);
     }
 
     #[test]
