@@ -114,7 +114,12 @@ pub(crate) fn run_links(
             continue;
         }
         let started = std::time::Instant::now();
-        let outcome = run_row(release, row, link, logs, ports)?;
+        let mut outcome = run_row(release, row, link, logs, ports)?;
+        if let (Outcome::Failed(why), Some(flaw)) = (&outcome, frameworks::flaw_of(row)) {
+            println!("AGAIN           {name}: {flaw}");
+            println!("      | {}", why.replace('\n', "\n      | "));
+            outcome = run_row(release, row, link, logs, ports)?;
+        }
         tally.add(&name, started.elapsed().as_secs_f64(), outcome);
     }
     Ok(())
