@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use adverb_link::{Link, Meta, Place, Route, SendError, ShmLink};
+use adverb_mem::ProcessPage;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const META: Meta = Meta {
@@ -94,6 +95,43 @@ fn the_bell_rings_for_a_sleeper_and_once() {
     one.send(&to_two, &META, &[1; 12]).unwrap();
     one.flush(now + 1_000_000);
     assert!(rings(&two, Duration::ZERO), "no look for a millisecond");
+}
+
+#[test]
+fn a_peer_that_stops_looking_is_rung_a_little_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = pair(&dir);
+    let to_two = route(&one, &two);
+    two.page().note_drive(1_000);
+    two.drain_bell().unwrap();
+    let a_while = ProcessPage::REMIND_AFTER_NS;
+
+    one.send(&to_two, &META, &[1; 12]).unwrap();
+    one.flush(2_000);
+    one.remind(3_000);
+    assert!(!rings(&two, Duration::ZERO), "it looked 2 µs ago");
+    one.remind(3_000 + a_while);
+    assert!(rings(&two, Duration::ZERO), "it has not looked since");
+    two.drain_bell().unwrap();
+    one.remind(10_000_000);
+    assert!(!rings(&two, Duration::ZERO), "it knows");
+
+    // This one looks all the time, and just before each time it is asked about.
+    let mut now = 20_000_000;
+    two.page().note_drive(now);
+    one.send(&to_two, &META, &[1; 12]).unwrap();
+    one.flush(now + 1_000);
+    for _ in 0..10 {
+        now += a_while + 1_000;
+        two.page().note_drive(now - 500);
+        one.remind(now);
+        assert!(!rings(&two, Duration::ZERO));
+    }
+    one.remind(now + 10 * a_while);
+    assert!(
+        !rings(&two, Duration::ZERO),
+        "it had looked after the packet was there"
+    );
 }
 
 #[test]

@@ -53,6 +53,11 @@ const AT_ARRIVALS: usize = 4096;
 const STALE_NS: u64 = 10_000;
 
 impl ProcessPage {
+    /// How long a sender waits for an owner that was looking a moment ago. Longer than what a bell costs: a polling owner
+    /// whose own thread has been woken on its core does not look meanwhile, and whoever took that for silence would
+    /// ring again and again.
+    pub const REMIND_AFTER_NS: u64 = 25_000;
+
     /// Makes `file` (empty, ours) the page of this process.
     pub fn create(
         file: impl AsFd,
@@ -172,7 +177,18 @@ impl ProcessPage {
     /// the packet, and a sender that was killed after it took the flag down and before it rang.
     #[must_use]
     pub fn should_ring(&self, now_ns: u64) -> bool {
-        self.sleep_flag().take_sleeper() || self.last_drive_ns().saturating_add(STALE_NS) < now_ns
+        self.sleep_flag().take_sleeper() || !self.has_looked_within(STALE_NS, now_ns)
+    }
+
+    /// Whether a sender that did not ring when it published, because the owner was looking then, must do so now:
+    /// [`REMIND_AFTER_NS`](Self::REMIND_AFTER_NS) have passed without a look, or the owner sleeps.
+    #[must_use]
+    pub fn should_remind(&self, now_ns: u64) -> bool {
+        self.sleep_flag().take_sleeper() || !self.has_looked_within(Self::REMIND_AFTER_NS, now_ns)
+    }
+
+    fn has_looked_within(&self, span_ns: u64, now_ns: u64) -> bool {
+        self.last_drive_ns().saturating_add(span_ns) >= now_ns
     }
 }
 

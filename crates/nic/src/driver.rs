@@ -53,6 +53,7 @@ impl Nic {
     /// A pass. True when there was anything to do.
     pub(crate) fn drive(&self, now: Instant) -> bool {
         self.shm.page().note_drive(now.as_nanos());
+        self.shm.remind(now.as_nanos());
         with_scratch(|scratch| {
             let Scratch { dirty, due, packet } = scratch;
             let mut worked = false;

@@ -12,6 +12,7 @@ mod inbound;
 mod peer;
 mod place;
 mod record;
+mod reminders;
 
 use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
@@ -27,6 +28,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use self::inbound::Inbound;
 use self::peer::Peer;
 pub use self::place::{Place, private_dir};
+use self::reminders::Reminders;
 use crate::lock::lock;
 use crate::qpn::SLOT_MAX;
 use crate::{Capabilities, Link, Meta, Route, SendError};
@@ -82,6 +84,7 @@ pub struct ShmLink {
     /// Peers with records that no flush has looked after.
     touched: Mutex<Vec<Arc<Peer>>>,
     touched_count: AtomicUsize,
+    reminders: Reminders,
     inbound: RwLock<InboundList>,
     /// Where the next round over the inbound rings begins, so that no ring starves the others.
     turn: AtomicUsize,
@@ -99,6 +102,7 @@ impl ShmLink {
             peers: Mutex::default(),
             touched: Mutex::default(),
             touched_count: AtomicUsize::new(0),
+            reminders: Reminders::default(),
             inbound: RwLock::default(),
             turn: AtomicUsize::new(0),
             handovers_seen: AtomicU64::new(0),
@@ -237,6 +241,12 @@ impl ShmLink {
         Ok(any)
     }
 
+    /// Rings for peers that were not rung when they were sent something, because they were looking then, and have
+    /// stopped since. Part of every pass; costs one load if there are none.
+    pub fn remind(&self, now_ns: u64) {
+        self.reminders.due(now_ns);
+    }
+
     /// Wakes a thread of this process that sleeps on the bell, for work that the caller leaves behind.
     pub fn ring_own_bell(&self) {
         self.place.ring_own();
@@ -311,7 +321,9 @@ impl Link for ShmLink {
             std::mem::take(&mut *touched)
         };
         for peer in batch.drain(..) {
-            peer.flush(self.place.slot(), now_ns);
+            if peer.flush(self.place.slot(), now_ns) {
+                self.reminders.add(peer, now_ns);
+            }
         }
         // Gives the space of the list back, so that no batch allocates.
         let mut touched = lock(&self.touched);

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use adverb_mem::ProcessPage;
 use adverb_mem::ring::{self, Producer, PushError};
@@ -34,7 +34,16 @@ pub(super) struct Peer {
     handing_over: AtomicBool,
     /// Records were pushed since somebody last looked whether the bell must be rung.
     touched: AtomicBool,
+    /// Whether it may not have heard of the last records: [`HEARD`], [`UNHEARD`] or [`DOUBTFUL`].
+    hearing: AtomicU8,
 }
+
+/// The bell was rung, or the peer has looked since.
+const HEARD: u8 = 0;
+/// Records were pushed and no bell rung, because the peer looks all the time.
+const UNHEARD: u8 = 1;
+/// So it was once, and the peer has been asked about once since.
+const DOUBTFUL: u8 = 2;
 
 #[derive(Debug)]
 struct Outbound {
@@ -73,6 +82,7 @@ impl Peer {
             dead: AtomicBool::new(false),
             handing_over: AtomicBool::new(true),
             touched: AtomicBool::new(false),
+            hearing: AtomicU8::new(HEARD),
         };
         peer.hand_over(place.slot(), true)?;
         Ok(peer)
@@ -131,15 +141,49 @@ impl Peer {
     ///
     /// `touched` goes down before the flag of the peer is looked at. A thread that pushes later finds it down and sees
     /// to the bell itself; one that pushed earlier and found it up relies on this look, which comes after its push.
-    pub(super) fn flush(&self, own_slot: u16, now_ns: u64) {
+    ///
+    /// True if the peer was not rung, nor is asked about already: the caller must see to it that [`Peer::remind`] is
+    /// called until that says otherwise.
+    pub(super) fn flush(&self, own_slot: u16, now_ns: u64) -> bool {
         self.touched.swap(false, Ordering::AcqRel);
         if self.is_dead() {
-            return;
+            return false;
         }
         if self.handing_over.load(Ordering::Relaxed) && self.hand_over(own_slot, false).is_err() {
             self.forget();
         }
-        if self.page.should_ring(now_ns) && ring_bell(&self.bell) == Bell::Gone {
+        if self.page.should_ring(now_ns) {
+            self.ring();
+            return false;
+        }
+        self.hearing.swap(UNHEARD, Ordering::AcqRel) == HEARD
+    }
+
+    /// A while after a flush that did not ring: rings if the peer has stopped looking. True if it must be asked about
+    /// once more.
+    ///
+    /// Twice is enough: whoever has looked within the while before the second time has looked after the first, and so
+    /// after the records were there.
+    pub(super) fn remind(&self, now_ns: u64) -> bool {
+        if self.is_dead() || self.page.should_remind(now_ns) {
+            // In this order: who pushes in between finds that nobody will ask.
+            self.hearing.swap(HEARD, Ordering::AcqRel);
+            if !self.is_dead() {
+                self.ring();
+            }
+            return false;
+        }
+        let hearing = &self.hearing;
+        let next = |from, to| {
+            hearing
+                .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
+        };
+        next(UNHEARD, DOUBTFUL) || !next(DOUBTFUL, HEARD)
+    }
+
+    fn ring(&self) {
+        if ring_bell(&self.bell) == Bell::Gone {
             self.forget();
         }
     }
