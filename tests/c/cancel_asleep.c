@@ -119,6 +119,36 @@ static void *cancelled_before(void *unused)
 	return get_cq(unused);
 }
 
+/* What a thread waits on is destroyed by another one: it sleeps on, whatever wakes the library meanwhile, until it is
+ * cancelled or its process ends. Programs end with such threads. */
+static void wait_on_what_has_gone(struct ibv_device *device)
+{
+	struct rdma_event_channel *other_channel = cm_channel;
+	cm_channel = rdma_create_event_channel();
+	CHECK(cm_channel != NULL);
+	pthread_t on_channel = start(get_cm, 5);
+	rdma_destroy_event_channel(cm_channel);
+	cm_channel = other_channel;
+
+	struct ibv_context *other_context = context;
+	context = ibv_open_device(device);
+	CHECK(context != NULL);
+	pthread_t on_context = start(get_async, 5);
+	CHECK_EQ(ibv_close_device(context), 0);
+	context = other_context;
+
+	for (uint64_t round = 0; round < 20; round++) {
+		post_recv(b.qp, in_mr, 0, sizeof in, round);
+		post_send(a.qp, out_mr, 0, 8, round);
+		/* Nobody polls, so the thread on the channel is woken for what comes from outside. */
+		sleep_ms(2);
+		poll_good(b.recv_cq, round);
+		poll_good(a.send_cq, round);
+	}
+	cancel(on_channel);
+	cancel(on_context);
+}
+
 int main(void)
 {
 	context = open_first();
@@ -165,6 +195,7 @@ int main(void)
 		poll_good(b.recv_cq, round);
 	}
 
+	wait_on_what_has_gone(context->device);
 	CHECK_EQ(ibv_dereg_mr(out_mr) + ibv_dereg_mr(in_mr), 0);
 	for (struct end *end = &a; end != NULL; end = end == &a ? &b : NULL) {
 		CHECK_EQ(ibv_destroy_qp(end->qp), 0);

@@ -10,7 +10,7 @@ use crate::call;
 use crate::cq::Cq;
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, find, find_context, not_null};
-use crate::waiting;
+use crate::waiting::{self, Asleep};
 
 /// A completion channel.
 pub(crate) struct Channel {
@@ -72,12 +72,18 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    let get = |waiter: &mut Waiter| -> Result<Step<()>, Error> {
+    thread_local! {
+        static ASLEEP: Asleep<Arc<adverb_nic::Channel>> = const { Asleep::new(None) };
+    }
+    let find = || -> Result<Arc<adverb_nic::Channel>, Error> {
         // SAFETY: as our caller promises.
         let channel = unsafe { find::<Channel>(channel) }?;
         not_null(cq, "place for the CQ")?;
         not_null(cq_context, "place for the CQ's context")?;
-        let fired = match channel.nic.next_event(waiter)? {
+        Ok(Arc::clone(&channel.nic))
+    };
+    let look = |on: &Arc<adverb_nic::Channel>, waiter: &mut Waiter| {
+        let fired = match on.next_event(waiter)? {
             Step::Got(token) => token as *mut ibv_cq,
             Step::Sleep(sleep) => return Ok(Step::Sleep(sleep)),
         };
@@ -90,7 +96,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
         Ok(Step::Got(()))
     };
     // SAFETY: this function may be unwound, and pointers need no drop.
-    unsafe { waiting::minus_one("ibv_get_cq_event", get) }
+    unsafe { waiting::minus_one("ibv_get_cq_event", &ASLEEP, find, look) }
 }
 
 /// `ibv_ack_cq_events(3)`.

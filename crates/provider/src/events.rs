@@ -1,6 +1,7 @@
 //! Asynchronous events: `ibv_get_async_event(3)`, `ibv_ack_async_event(3)`.
 
 use std::ffi::c_int;
+use std::sync::Arc;
 
 use adverb_abi::types::*;
 use adverb_nic::{Source, Step, Waiter};
@@ -11,7 +12,7 @@ use crate::errno::Error;
 use crate::handle::{find, find_context, not_null};
 use crate::qp::Qp;
 use crate::srq::Srq;
-use crate::waiting;
+use crate::waiting::{self, Asleep};
 
 /// `ibv_get_async_event(3)`. Waits, or fails with EAGAIN, as the program has set up the context's descriptor.
 /// A cancellation point.
@@ -22,11 +23,17 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    let get = |_: &mut Waiter| -> Result<Step<()>, Error> {
+    thread_local! {
+        static ASLEEP: Asleep<Arc<adverb_nic::Context>> = const { Asleep::new(None) };
+    }
+    let find = || -> Result<Arc<adverb_nic::Context>, Error> {
         // SAFETY: as our caller promises.
         let context = unsafe { find_context(context) }?;
         not_null(event, "place for the event")?;
-        let got = match context.nic.next_async_event()? {
+        Ok(Arc::clone(&context.nic))
+    };
+    let look = |on: &Arc<adverb_nic::Context>, _: &mut Waiter| {
+        let got = match on.next_async_event()? {
             Step::Got(got) => got,
             Step::Sleep(sleep) => return Ok(Step::Sleep(sleep)),
         };
@@ -52,7 +59,7 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
         Ok(Step::Got(()))
     };
     // SAFETY: this function may be unwound, and pointers need no drop.
-    unsafe { waiting::minus_one("ibv_get_async_event", get) }
+    unsafe { waiting::minus_one("ibv_get_async_event", &ASLEEP, find, look) }
 }
 
 /// `ibv_ack_async_event(3)`. The object of the event can be destroyed afterwards.

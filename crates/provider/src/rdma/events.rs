@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use adverb_abi::types::*;
-use adverb_nic::cm::{CmEvent, CmEventKind, CmId, Path, Peer};
+use adverb_nic::cm::{CmChannel, CmEvent, CmEventKind, CmId, Path, Peer};
 use adverb_nic::{Device, Gid, Step, Waiter};
 use adverb_wire::cm::{CmaHeader, RejReason, Rep, Req, ServiceId, SidrRep, SidrReq, SidrStatus};
 
@@ -23,7 +23,7 @@ use crate::call;
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, find, not_null};
 use crate::query::CA_ACK_DELAY;
-use crate::waiting;
+use crate::waiting::{self, Asleep};
 
 /// An event that the program has got.
 pub(crate) struct Event {
@@ -509,10 +509,11 @@ unsafe fn deliver(
 /// # Safety
 /// `channel` is NULL or an event channel.
 pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, Error> {
-    let mut waiter = Waiter::default();
+    // SAFETY: as our caller promises.
+    let channel = Arc::clone(&unsafe { find::<EventChannel>(channel) }?.nic);
+    let mut waiter = Waiter::new();
     loop {
-        // SAFETY: as our caller promises.
-        match unsafe { look(channel, &mut waiter) }? {
+        match look(&channel, &mut waiter)? {
             Step::Got(event) => return Ok(event),
             Step::Sleep(sleep) => sleep.uncancelled()?,
         }
@@ -520,17 +521,9 @@ pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_
 }
 
 /// A look for the next event of a channel.
-///
-/// # Safety
-/// `channel` is NULL or an event channel.
-unsafe fn look(
-    channel: *mut rdma_event_channel,
-    waiter: &mut Waiter,
-) -> Result<Step<*mut rdma_cm_event>, Error> {
-    // SAFETY: as our caller promises.
-    let channel = unsafe { find::<EventChannel>(channel) }?;
+fn look(channel: &CmChannel, waiter: &mut Waiter) -> Result<Step<*mut rdma_cm_event>, Error> {
     loop {
-        let event = match channel.nic.next_event(waiter)? {
+        let event = match channel.next_event(waiter)? {
             Step::Got(event) => event,
             Step::Sleep(sleep) => return Ok(Step::Sleep(sleep)),
         };
@@ -590,10 +583,16 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
-    let get = |waiter: &mut Waiter| -> Result<Step<()>, Error> {
+    thread_local! {
+        static ASLEEP: Asleep<Arc<CmChannel>> = const { Asleep::new(None) };
+    }
+    let find = || -> Result<Arc<CmChannel>, Error> {
         not_null(event, "place for the event")?;
         // SAFETY: as our caller promises.
-        let got = match unsafe { look(channel, waiter) }? {
+        Ok(Arc::clone(&unsafe { find::<EventChannel>(channel) }?.nic))
+    };
+    let look = |on: &Arc<CmChannel>, waiter: &mut Waiter| {
+        let got = match look(on, waiter)? {
             Step::Got(got) => got,
             Step::Sleep(sleep) => return Ok(Step::Sleep(sleep)),
         };
@@ -602,7 +601,7 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
         Ok(Step::Got(()))
     };
     // SAFETY: this function may be unwound, and pointers need no drop.
-    unsafe { waiting::minus_one("rdma_get_cm_event", get) }
+    unsafe { waiting::minus_one("rdma_get_cm_event", &ASLEEP, find, look) }
 }
 
 /// `rdma_ack_cm_event(3)`: the event and what it points to go.
