@@ -7,7 +7,7 @@ use std::slice;
 use adverb_abi::types::*;
 
 use super::id::{self, Id, drop_event, type_of_space};
-use super::{events, qp, resolve};
+use super::{get_event, qp, resolve};
 use crate::call;
 use crate::errno::Error;
 use crate::handle::{Object, find, find_if_any, not_null};
@@ -145,13 +145,13 @@ pub unsafe extern "C" fn rdma_get_request(
         // SAFETY: as above.
         unsafe {
             drop_event(listener);
-            let event = events::next((*listener.public()).channel)?;
-            if let Err(error) = events::outcome(event) {
-                events::rdma_ack_cm_event(event);
+            let event = get_event::next((*listener.public()).channel)?;
+            if let Err(error) = get_event::outcome(event) {
+                get_event::rdma_ack_cm_event(event);
                 return Err(error);
             }
             if (*event).event != RDMA_CM_EVENT_CONNECT_REQUEST {
-                events::rdma_ack_cm_event(event);
+                get_event::rdma_ack_cm_event(event);
                 return Err(Error::Argument("the listener's event is no request"));
             }
             let request = find::<Id>((*event).id)?;
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn rdma_get_request(
             if let Some(mut init) = pair {
                 let pd = (*listener.public()).pd;
                 if let Err(error) = qp::create_plain(request, pd, &raw mut init) {
-                    events::rdma_ack_cm_event(event);
+                    get_event::rdma_ack_cm_event(event);
                     id::destroy(request);
                     return Err(error);
                 }

@@ -17,7 +17,7 @@ use super::channel::{self, EventChannel};
 use super::device::Verbs;
 use super::multicast::Group;
 use super::params::Conn;
-use super::{address, device, events, params, path};
+use super::{address, device, get_event, params, path};
 use crate::call;
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, find, not_null};
@@ -358,7 +358,7 @@ pub(super) unsafe fn drop_event(id: &Object<Id>) {
         let event = (*id.public()).event;
         (*id.public()).event = ptr::null_mut();
         if !event.is_null() {
-            events::rdma_ack_cm_event(event);
+            get_event::rdma_ack_cm_event(event);
         }
     }
 }
@@ -374,9 +374,9 @@ pub(super) unsafe fn complete(id: &Object<Id>) -> Result<(), Error> {
     // SAFETY: as our caller promises, here and below.
     unsafe {
         drop_event(id);
-        let event = events::next((*id.public()).channel)?;
+        let event = get_event::next((*id.public()).channel)?;
         (*id.public()).event = event;
-        events::outcome(event)
+        get_event::outcome(event)
     }
 }
 

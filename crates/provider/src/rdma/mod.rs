@@ -11,6 +11,7 @@
 //! | what does a request or an answer say | `connect.rs` |
 //! | which parameter ends up in which attribute of the queue pair | `params.rs` |
 //! | which event does the program get, with what in it | `events.rs` |
+//! | who waits for it, and how | `get_event.rs` |
 //! | who makes the completion queues of an id | `qp.rs` |
 //! | one call instead of five | `endpoint.rs`, `addrinfo.rs` |
 
@@ -21,6 +22,7 @@ mod connect;
 mod device;
 mod endpoint;
 mod events;
+mod get_event;
 mod id;
 mod multicast;
 mod option;
@@ -34,7 +36,7 @@ pub use channel::*;
 pub use connect::*;
 pub use device::*;
 pub use endpoint::*;
-pub use events::*;
+pub use get_event::*;
 pub use id::*;
 pub use multicast::*;
 pub use option::*;
