@@ -8,6 +8,7 @@ mod common;
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{null_mut, without_provenance_mut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use adverb_abi::inline;
 use adverb_abi::types::*;
@@ -270,11 +271,13 @@ fn device_memory_is_copied_registered_and_bounded() {
     }
 }
 
-/// Two pages, the second of which has been unmapped.
+/// Two pages, the second of which has been unmapped. They are where the kernel puts nothing by itself: the tests that
+/// run beside would fill a hole elsewhere.
 fn half_mapped() -> *mut c_void {
+    static NEXT: AtomicUsize = AtomicUsize::new(0x10_0000_0000);
     unsafe {
         let at = libc::mmap(
-            null_mut(),
+            NEXT.fetch_add(0x1_0000, Ordering::Relaxed) as *mut c_void,
             8192,
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
