@@ -3,7 +3,6 @@
 //! Programs end their event threads by `pthread_cancel(3)` and join them. The C library unwinds such a thread from the
 //! place where it sleeps, which must not go through frames of ours that have something to drop. So what the thread has
 //! taken upon itself for the wait lies in its thread-local storage meanwhile, which is dropped when the thread ends.
-
 //!
 //! There lies the object that it waits on, too. Programs destroy channels on which another thread still waits, and
 //! close devices under the thread that waits for asynchronous events; that thread sleeps on, as in a system call on a
