@@ -17,6 +17,29 @@ pub fn no_timestamps(socket: impl AsFd) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 0)
 }
 
+/// Has the socket tell the traffic class and the hop limit of what it receives, and not the address it was sent to: a
+/// socket that is bound to one address knows that.
+pub fn tell_hops_and_class(socket: impl AsFd, v6: bool) -> io::Result<()> {
+    let fd = socket.as_fd();
+    let options = if v6 {
+        [
+            (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1),
+            (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1),
+            (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 0),
+        ]
+    } else {
+        [
+            (libc::IPPROTO_IP, libc::IP_RECVTOS, 1),
+            (libc::IPPROTO_IP, libc::IP_RECVTTL, 1),
+            (libc::IPPROTO_IP, libc::IP_PKTINFO, 0),
+        ]
+    };
+    for (level, option, value) in options {
+        set(fd, level, option, value)?;
+    }
+    Ok(())
+}
+
 fn set(
     socket: impl AsFd,
     level: libc::c_int,

@@ -10,8 +10,7 @@
 //! Datagrams to multicast groups keep to the local network: their hop limit is 1.
 //!
 //! The traffic class of a path is put on the wire. Its hop limit is not: the kernel's own RoCE replaces that by the
-//! system's, too. Of what is received only the two bits of congestion notification are known, and no hop limit; [`Meta`]
-//! says 64.
+//! system's, too. Of what is received [`Meta`] has both as they arrived.
 
 mod group;
 mod receive;
@@ -21,7 +20,7 @@ mod send;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use adverb_wire::Gid;
@@ -105,6 +104,10 @@ pub struct UdpLink {
     scope_id: u32,
     window_bytes: usize,
     counters: Counters,
+    /// The socket, counting those of groups behind the others, that gave something last.
+    hot: AtomicUsize,
+    /// Quick looks so far.
+    looks: AtomicUsize,
 }
 
 /// One socket and the two locks around it: sending and receiving do not wait for each other.
@@ -121,6 +124,8 @@ struct Endpoint {
     leftover: AtomicBool,
 }
 
+/// A quick look asks one socket, and each time of so many another one, too.
+const ASK_ANOTHER: usize = 4;
 /// Wanted space for datagrams that nobody has fetched yet.
 const RECEIVE_BUFFER: usize = 8 << 20;
 /// Wanted space for datagrams that the network card has not fetched yet.
@@ -168,6 +173,8 @@ impl UdpLink {
             scope_id: config.scope_id,
             window_bytes,
             counters: Counters::default(),
+            hot: AtomicUsize::new(0),
+            looks: AtomicUsize::new(0),
         })
     }
 
@@ -180,6 +187,58 @@ impl UdpLink {
     /// The sockets, to be waited for with epoll.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.sockets.iter().map(|endpoint| endpoint.socket.as_fd())
+    }
+
+    /// Calls `f` with every socket, those of groups included.
+    pub fn each_fd(&self, mut f: impl FnMut(BorrowedFd<'_>)) {
+        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+        for endpoint in self.sockets.iter().chain(groups.iter()) {
+            f(endpoint.socket.as_fd());
+        }
+    }
+
+    /// As [`Link::receive`], for callers that look again and again: asks the socket that gave something last, and only
+    /// each [`ASK_ANOTHER`]th time one of the others. Asking costs a system call, found something or not.
+    pub fn receive_quickly(&self, budget: usize, sink: &mut dyn FnMut(&Meta, &[u8])) -> usize {
+        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+        let sockets = self.sockets.len() + groups.len();
+        let endpoint = |at: usize| {
+            self.sockets
+                .get(at)
+                .or_else(|| groups.get(at - self.sockets.len()))
+        };
+        let hot = self.hot.load(Ordering::Relaxed);
+        let mut count = endpoint(hot).map_or(0, |e| self.receive_from(e, budget, sink));
+        if sockets > 1 {
+            let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
+            self.looks.store(looks, Ordering::Relaxed);
+            if looks.is_multiple_of(ASK_ANOTHER) && count < budget {
+                let other = (looks / ASK_ANOTHER) % sockets;
+                let found =
+                    endpoint(other).map_or(0, |e| self.receive_from(e, budget - count, sink));
+                if found > 0 {
+                    self.hot.store(other, Ordering::Relaxed);
+                }
+                count += found;
+            }
+        }
+        count
+    }
+
+    fn receive_from(
+        &self,
+        endpoint: &Endpoint,
+        budget: usize,
+        sink: &mut dyn FnMut(&Meta, &[u8]),
+    ) -> usize {
+        let Some(mut receiver) = try_lock(&endpoint.receiver) else {
+            return 0;
+        };
+        let count = receiver.receive(endpoint, self.port, budget, &self.counters, sink);
+        endpoint
+            .leftover
+            .store(receiver.has_leftover(), Ordering::Release);
+        count
     }
 
     /// What happened so far.
@@ -246,6 +305,7 @@ impl Endpoint {
         socket.bind(&local.into())?;
         let state = UdpSocketState::new((&socket).into())?;
         adverb_mem::sockopt::no_timestamps(&socket)?;
+        adverb_mem::sockopt::tell_hops_and_class(&socket, address.is_ipv6())?;
         let buffer = socket.recv_buffer_size()?;
         let endpoint = Self {
             address,
@@ -306,13 +366,7 @@ impl Link for UdpLink {
             if count == budget {
                 break;
             }
-            if let Some(mut receiver) = try_lock(&endpoint.receiver) {
-                count +=
-                    receiver.receive(endpoint, self.port, budget - count, &self.counters, sink);
-                endpoint
-                    .leftover
-                    .store(receiver.has_leftover(), Ordering::Release);
-            }
+            count += self.receive_from(endpoint, budget - count, sink);
         }
         count
     }

@@ -1,50 +1,50 @@
-//! Datagrams in: many per system call, each checked against its ICRC.
+//! Datagrams in: each checked against its ICRC. The kernel puts together what came in one piece (GRO).
 
-use std::io::IoSliceMut;
+use std::sync::atomic::Ordering;
 
-use adverb_mem::Uncancelled;
+use adverb_mem::datagram::{self, Received};
 use adverb_wire::{Bth, icrc};
-use quinn_udp::RecvMeta;
 
 use super::send::addressing_of;
 use super::{Counters, Endpoint};
 use crate::Meta;
-use std::sync::atomic::Ordering;
 
-/// Buffers, and how far the packets in them have been handed out.
+/// A buffer, and how far the packets in it have been handed out.
 #[derive(Debug)]
 pub(super) struct Receiver {
-    buffers: [Vec<u8>; BUFFERS],
-    metas: [RecvMeta; BUFFERS],
-    /// Buffers that hold something.
-    filled: usize,
-    /// The buffer and the offset in it that are next.
-    next: (usize, usize),
+    buffer: Vec<u8>,
+    /// What the buffer holds, until all of it has been handed out.
+    received: Option<Received>,
+    /// Where the next datagram begins.
+    next: usize,
+    /// The look before this one found something, too: there may be a queue.
+    streak: bool,
 }
 
-/// Buffers per system call.
-const BUFFERS: usize = 8;
 /// What coalesced datagrams (GRO) can add up to.
 const BUFFER_BYTES: usize = 1 << 16;
-/// The kernel does not say what hop limit a datagram had left.
+/// For a kernel that does not say what hop limit a datagram had left.
 const HOP_LIMIT: u8 = 64;
 
 impl Receiver {
     pub(super) fn new() -> Self {
         Self {
-            buffers: std::array::from_fn(|_| vec![0; BUFFER_BYTES]),
-            metas: [RecvMeta::default(); BUFFERS],
-            filled: 0,
-            next: (0, 0),
+            buffer: vec![0; BUFFER_BYTES],
+            received: None,
+            next: 0,
+            streak: false,
         }
     }
 
     /// Whether packets wait here that the socket no longer shows.
     pub(super) fn has_leftover(&self) -> bool {
-        self.next.0 < self.filled
+        self.received.is_some()
     }
 
     /// Hands out at most `budget` packets; what is dropped on the way counts against the budget too.
+    ///
+    /// A system call that finds nothing costs as much as one that does. So after a single datagram, with nothing found
+    /// the time before, the socket is taken to be empty: of two that play ping-pong neither asks in vain for more.
     pub(super) fn receive(
         &mut self,
         endpoint: &Endpoint,
@@ -54,35 +54,28 @@ impl Receiver {
         sink: &mut dyn FnMut(&Meta, &[u8]),
     ) -> usize {
         let (mut looked_at, mut handed_out) = (0, 0);
-        let mut socket_empty = false;
+        let mut queued = std::mem::take(&mut self.streak) || self.has_leftover();
+        let mut asked = false;
         while looked_at < budget {
-            if !self.has_leftover() {
-                if socket_empty {
+            if self.received.is_none() {
+                if asked && !queued {
                     break;
                 }
-                // Anything but a full set of buffers means that the socket had no more. Errors are those of earlier
-                // sends (the network said "unreachable"), and the next call goes on behind them.
-                self.fetch(endpoint);
-                socket_empty = self.filled < BUFFERS;
-                continue;
+                asked = true;
+                // Errors are those of earlier sends (the network said "unreachable"), and the next call goes on
+                // behind them.
+                self.received = datagram::receive(&endpoint.socket, &mut self.buffer).ok();
+                self.next = 0;
+                let Some(received) = &self.received else {
+                    break;
+                };
+                self.streak = true;
+                queued |= received.segment < received.len;
             }
             looked_at += 1;
             handed_out += usize::from(self.hand_out_next(endpoint, port, counters, sink));
         }
         handed_out
-    }
-
-    fn fetch(&mut self, endpoint: &Endpoint) {
-        let mut slices = self
-            .buffers
-            .each_mut()
-            .map(|buffer| IoSliceMut::new(buffer));
-        let _uncancelled = Uncancelled::new();
-        let received = endpoint
-            .state
-            .recv((&endpoint.socket).into(), &mut slices, &mut self.metas);
-        self.filled = received.unwrap_or(0);
-        self.next = (0, 0);
     }
 
     fn hand_out_next(
@@ -92,20 +85,16 @@ impl Receiver {
         counters: &Counters,
         sink: &mut dyn FnMut(&Meta, &[u8]),
     ) -> bool {
-        let (index, offset) = self.next;
-        let (Some(meta), Some(buffer)) = (self.metas.get(index), self.buffers.get(index)) else {
-            self.next = (self.filled, 0);
+        let Some(received) = self.received else {
             return false;
         };
-        let end = meta.len.min(buffer.len());
-        let segment_end = offset.saturating_add(meta.stride.max(1)).min(end);
-        self.next = if segment_end >= end {
-            (index + 1, 0)
-        } else {
-            (index, segment_end)
-        };
-        let datagram = buffer.get(offset..segment_end).unwrap_or_default();
-
+        let end = received.len.min(self.buffer.len());
+        let segment_end = self.next.saturating_add(received.segment).min(end);
+        let datagram = self.buffer.get(self.next..segment_end).unwrap_or_default();
+        self.next = segment_end;
+        if segment_end >= end {
+            self.received = None;
+        }
         let Some((packet, sum)) = datagram.split_last_chunk::<{ icrc::LEN }>() else {
             counters.malformed.fetch_add(1, Ordering::Relaxed);
             return false;
@@ -114,8 +103,8 @@ impl Receiver {
             counters.malformed.fetch_add(1, Ordering::Relaxed);
             return false;
         }
-        let (src, dst) = (meta.addr.ip(), meta.dst_ip.unwrap_or(endpoint.address));
-        let addressing = addressing_of(src, dst, meta.addr.port(), port);
+        let (src, dst) = (received.from.ip(), endpoint.address);
+        let addressing = addressing_of(src, dst, received.from.port(), port);
         if addressing
             .and_then(|addressing| icrc::matches_any_id(&addressing, packet, *sum))
             .is_none()
@@ -124,13 +113,12 @@ impl Receiver {
             return false;
         }
         counters.received.fetch_add(1, Ordering::Relaxed);
-        let traffic_class = meta.ecn.map_or(0, |ecn| ecn as u8);
         sink(
             &Meta {
                 src,
                 dst,
-                traffic_class,
-                hop_limit: HOP_LIMIT,
+                traffic_class: received.traffic_class,
+                hop_limit: received.hop_limit.unwrap_or(HOP_LIMIT),
             },
             packet,
         );

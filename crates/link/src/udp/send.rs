@@ -6,10 +6,8 @@
 use std::io;
 use std::net::IpAddr;
 
-use adverb_mem::Uncancelled;
 use adverb_mem::datagram::{self, Envelope};
 use adverb_wire::icrc;
-use quinn_udp::Transmit;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Counters, Endpoint, UdpRoute};
@@ -147,27 +145,13 @@ fn transmit(
     contents: &[u8],
     segment: usize,
 ) -> io::Result<()> {
-    let segment_size = Some(segment).filter(|&segment| segment < contents.len());
-    let _uncancelled = Uncancelled::new();
-    if route.traffic_class != 0 {
-        let envelope = Envelope {
-            to: route.dst,
-            traffic_class: route.traffic_class,
-            // A batch is no longer than a datagram.
-            segment: segment_size.map(|segment| segment as u16),
-        };
-        return datagram::send(&endpoint.socket, &envelope, contents);
-    }
-    let transmit = Transmit {
-        destination: route.dst,
-        ecn: None,
-        contents,
-        segment_size,
-        src_ip: None,
+    let envelope = Envelope {
+        to: route.dst,
+        traffic_class: route.traffic_class,
+        // A batch is no longer than a datagram.
+        segment: (segment < contents.len()).then_some(segment as u16),
     };
-    endpoint
-        .state
-        .try_send((&endpoint.socket).into(), &transmit)
+    datagram::send(&endpoint.socket, &envelope, contents)
 }
 
 /// What the ICRC covers of the headers that the kernel will make for the `k`-th datagram of a send.
