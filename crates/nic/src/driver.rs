@@ -22,6 +22,9 @@ use crate::{clock, flow, multicast, timers};
 /// batch, and a peer that sends without end cannot keep its answers from going out.
 const BATCH: usize = 32;
 
+/// After so many packets of one queue pair the process says again that it is awake.
+const SENDING_NOTE: u32 = 16;
+
 /// How often a pass looks for more, so that a flood does not keep an application thread for ever.
 const ROUNDS: usize = 8;
 
@@ -37,6 +40,14 @@ struct Scratch {
     due: Vec<u32>,
 }
 
+/// How sockets are looked into.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// By a thread that will look again in a moment: not each of them each time.
+    Quick,
+    Thorough,
+}
+
 impl Nic {
     /// A pass on behalf of an application thread, which thereby tells the NIC thread and the
     /// peers that somebody is awake here.
@@ -47,19 +58,32 @@ impl Nic {
         if self.shm.page().sleep_flag().is_asleep() {
             self.take_over(now);
         }
-        self.drive(now)
+        self.pass(now, Look::Quick)
     }
 
-    /// A pass. True when there was anything to do.
+    /// A pass that looks everywhere. True when there was anything to do.
     pub(crate) fn drive(&self, now: Instant) -> bool {
+        self.pass(now, Look::Thorough)
+    }
+
+    fn pass(&self, now: Instant, look: Look) -> bool {
         self.shm.page().note_drive(now.as_nanos());
         self.shm.remind(now.as_nanos());
         with_scratch(|scratch| {
             let Scratch { dirty, due, packet } = scratch;
             let mut worked = false;
             let mut renewed = false;
+            let mut ask_sockets = self.udp_open.load(Ordering::Acquire);
             for round in 1.. {
                 let mut taken = self.take_inbound(now, dirty);
+                let (datagrams, full) = match ask_sockets {
+                    true => self.take_datagrams(now, look, dirty),
+                    false => (0, false),
+                };
+                taken += datagrams;
+                // Asking an empty socket costs a system call. Whoever polls does so again in a
+                // moment anyway; whoever would go to sleep had better be sure.
+                ask_sockets = full || (look == Look::Thorough && datagrams > 0);
                 if self.renew_sleep() {
                     renewed = true;
                     taken += 1;
@@ -138,7 +162,13 @@ impl Nic {
                 Ok(()) | Err(SendError::Unreachable) => {}
             }
         }
+        let mut sent = 0_u32;
         while let Some(tx) = state.machine.poll_transmit(now, &mut cell.view(), buf) {
+            sent += 1;
+            if sent.is_multiple_of(SENDING_NOTE) {
+                // Whoever sends a lot does not look for long, and will. Nobody need ring for that.
+                self.shm.page().note_drive(clock::now().as_nanos());
+            }
             let target = match tx.dest {
                 Dest::Connected => state.way.clone().zip(state.meta),
                 Dest::Datagram(to) => cell.datagram_way(state, &to),
@@ -189,11 +219,31 @@ impl Nic {
         let mut sink = |meta: &Meta, bytes: &[u8]| self.handle(now, meta, bytes, dirty);
         taken += self.shm.receive(BATCH, &mut sink);
         taken += self.loopback.receive(BATCH, &mut sink);
-        // What a full ring has no room for stays in the socket, whose buffer is the larger one.
-        if self.udp_open.load(Ordering::Acquire) && self.finish_hand_over(now) {
-            self.each_udp(|link| taken += link.receive(BATCH, &mut sink));
-        }
         taken
+    }
+
+    /// Takes what the sockets hold: how many packets, and whether a socket may hold more.
+    fn take_datagrams(
+        &self,
+        now: Instant,
+        look: Look,
+        dirty: &mut Vec<Arc<QpCell>>,
+    ) -> (usize, bool) {
+        // What a full ring has no room for stays in the socket, whose buffer is the larger one.
+        if !self.finish_hand_over(now) {
+            return (0, false);
+        }
+        let (mut taken, mut full) = (0, false);
+        let mut sink = |meta: &Meta, bytes: &[u8]| self.handle(now, meta, bytes, dirty);
+        self.each_udp(|link| {
+            let found = match look {
+                Look::Quick => link.receive_quickly(BATCH, &mut sink),
+                Look::Thorough => link.receive(BATCH, &mut sink),
+            };
+            taken += found;
+            full |= found >= BATCH || link.has_inbound();
+        });
+        (taken, full)
     }
 
     fn handle(&self, now: Instant, meta: &Meta, bytes: &[u8], dirty: &mut Vec<Arc<QpCell>>) {

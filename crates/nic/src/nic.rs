@@ -48,6 +48,10 @@ pub(crate) struct Nic {
     /// UDP links by device; opened when a queue pair first needs one.
     pub(crate) udp: RwLock<Vec<(u32, Arc<UdpLink>)>>,
     pub(crate) udp_open: AtomicBool,
+    /// Whether a datagram makes `wakeups` readable. Not while a thread polls: it finds them itself.
+    pub(crate) sockets_watched: AtomicBool,
+    /// Until then threads that poll are not relied upon to find datagrams, in nanoseconds.
+    pub(crate) pollers_pause_until: AtomicU64,
     pub(crate) flows: Mutex<HashMap<u16, Arc<Flow>>>,
     /// Packets for other processes whose rings were full. Nothing is read from sockets meanwhile.
     pub(crate) handing_over: Mutex<HandOver>,
@@ -157,6 +161,8 @@ impl Nic {
             loopback: Loopback::default(),
             udp: RwLock::new(Vec::new()),
             udp_open: AtomicBool::new(false),
+            sockets_watched: AtomicBool::new(true),
+            pollers_pause_until: AtomicU64::new(0),
             flows: Mutex::new(HashMap::new()),
             handing_over: Mutex::new(HandOver::default()),
             blocked: Mutex::new(Vec::new()),

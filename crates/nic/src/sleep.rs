@@ -56,6 +56,8 @@ impl Nic {
     /// Announces that a thread of this process sleeps and looks once more: what it sleeps on, if
     /// there is nothing to do. In either case [`Nic::wake_up`] must follow.
     pub(crate) fn fall_asleep(&self, on: [BorrowedFd<'_>; 2]) -> Option<Sleep> {
+        // Before the flag goes up, because whoever sees it up may take both down.
+        self.watch_sockets(true);
         self.sleepers.enter(self.shm.page().sleep_flag());
         let idle = !self.has_inbound();
         if self.hands_over() {
@@ -67,6 +69,44 @@ impl Nic {
         } else {
             None
         }
+    }
+
+    /// The NIC thread has found work. If no thread of the application had looked for a while, it polls only now and then,
+    /// as programs do that wait for bytes in their memory; for them sockets stay watched, because no sender can ask
+    /// whether its datagram was seen.
+    pub(crate) fn note_neglect(&self, now: Instant) {
+        let silent_for = now
+            .as_nanos()
+            .saturating_sub(self.last_user_drive.load(Ordering::Relaxed));
+        if silent_for > NEGLECT_NS {
+            self.pollers_pause_until
+                .store(now.plus_nanos(DISTRUST_NS).as_nanos(), Ordering::Relaxed);
+        }
+    }
+
+    /// Has datagrams wake who sleeps, or nobody. What lies in a socket already wakes at once.
+    fn watch_sockets(&self, watched: bool) {
+        if !self.udp_open.load(Ordering::Acquire)
+            || self.sockets_watched.swap(watched, Ordering::AcqRel) == watched
+        {
+            return;
+        }
+        let interest = if watched {
+            epoll::EventFlags::IN
+        } else {
+            epoll::EventFlags::empty()
+        };
+        self.each_udp(|link| {
+            link.each_fd(|fd| {
+                // Fails for a socket that is about to be closed, and then nothing depends on it.
+                let _ = epoll::modify(
+                    &self.wakeups,
+                    fd,
+                    epoll::EventData::new_u64(wake::UDP),
+                    interest,
+                );
+            });
+        });
     }
 
     /// The thread sleeps no longer.
@@ -89,9 +129,9 @@ impl Nic {
 
     /// An application thread is awake while the process says that it sleeps: then only the NIC
     /// thread sleeps, and peers would ring for it, at some ten microseconds a time and on the
-    /// core of the very thread that is polling. So the flag goes down. What the NIC thread was
-    /// watching for is watched by this thread now, and the alarm wakes the NIC thread soon to see
-    /// whether that is still so.
+    /// core of the very thread that is polling. So the flag goes down, and sockets wake nobody.
+    /// What the NIC thread was watching for is watched by this thread now, and the alarm wakes the
+    /// NIC thread soon to see whether that is still so.
     pub(crate) fn take_over(&self, now: Instant) {
         if self.armed.load(Ordering::Relaxed) > 0 || self.leadership.is_led() {
             // Somebody else is asleep, or about to be, for what a peer may send.
@@ -100,12 +140,21 @@ impl Nic {
         self.sleepers.take_over(self.shm.page().sleep_flag(), || {
             let alone = !self.leadership.is_led();
             if alone {
+                if now.as_nanos() >= self.pollers_pause_until.load(Ordering::Relaxed) {
+                    self.watch_sockets(false);
+                }
                 self.relief.set(now.plus_nanos(RELIEF_NS));
             }
             alone
         });
     }
 }
+
+/// A program that polls has looked more recently than this, unless the machine is busy.
+const NEGLECT_NS: u64 = 100_000;
+
+/// How long a program that was found not to poll is taken to be one that does not.
+const DISTRUST_NS: u64 = 20_000_000;
 
 /// How long a thread that drives stands in for the NIC thread before that looks.
 const RELIEF_NS: u64 = 1_000_000;

@@ -82,7 +82,12 @@ fn watch(nic: &Nic) -> bool {
     };
     nic.wake_up();
     take_kick(nic);
-    slept.is_ok() && nic.work_on_waking()
+    let woken = clock::now();
+    let worked = slept.is_ok() && nic.work_on_waking();
+    if worked {
+        nic.note_neglect(woken);
+    }
+    worked
 }
 
 /// Leaves the NIC to the application for a tick, or until a peer rings.
