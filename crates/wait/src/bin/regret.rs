@@ -1,0 +1,6 @@
+//! Prints the table of docs/waiting.md.
+#![forbid(unsafe_code)]
+
+fn main() {
+    print!("{}", adverb_wait::sim::table::regret());
+}

@@ -1,0 +1,276 @@
+//! The policy: what to do after each empty poll.
+
+use crate::account::Account;
+use crate::bucket::Bucket;
+use crate::counters::Counters;
+use crate::limits::{Costs, Limits};
+use crate::rhythm::{Alarm, Rhythm};
+use crate::threshold::Threshold;
+
+/// What to do after an empty poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Poll again.
+    Spin,
+    /// Give the core away, then poll again: somebody else wants it.
+    Yield,
+    /// Arm the queue, poll once more, and sleep until its event, or until this time if there is one. Then say
+    /// [`Policy::woke`], and poll.
+    Sleep {
+        /// When to wake up without an event.
+        until: Option<u64>,
+    },
+}
+
+/// How one queue is waited on. Times are in ns from any start; one that goes backwards counts as standing still.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    wake: u64,
+    limits: Limits,
+    account: Account,
+    bucket: Bucket,
+    threshold: Threshold,
+    rhythm: Rhythm,
+    counters: Counters,
+    now: u64,
+    wait: Option<Wait>,
+    /// The core is given away with each poll until then.
+    polite_until: u64,
+    polls: u32,
+    /// What sleeping has added to messages of late, on average, times 64.
+    added: u64,
+}
+
+/// A wait that has begun and not ended.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    since: u64,
+    state: State,
+    spun: u64,
+    /// It went to sleep before it had spun for a W.
+    early: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// Since `from`, at most until `until`; an alarm may be set afterwards.
+    Spinning { from: u64, until: u64, alarm: bool },
+    /// Asleep, with an alarm perhaps.
+    Asleep { alarm: Option<Alarm> },
+    /// The event came; whether there is a message is seen by the next poll.
+    Woken,
+}
+
+impl Policy {
+    /// A policy that has seen nothing yet: it spins for W, and learns.
+    #[must_use]
+    pub fn new(costs: Costs, limits: Limits) -> Self {
+        let wake = costs.wake();
+        Self {
+            wake,
+            limits,
+            account: Account::new(wake),
+            bucket: Bucket::new(limits.cpu_percent),
+            threshold: Threshold::new(wake),
+            rhythm: Rhythm::new(wake),
+            counters: Counters::default(),
+            now: 0,
+            wait: None,
+            polite_until: 0,
+            polls: 0,
+            added: 0,
+        }
+    }
+
+    /// What has been done so far.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// A poll found nothing.
+    pub fn empty(&mut self, now: u64) -> Step {
+        let before = self.now;
+        let now = self.tick(now);
+        let Some(mut wait) = self.wait else {
+            return self.begin(now);
+        };
+        match wait.state {
+            State::Spinning { from, until, alarm } => {
+                // Two polls so far apart: the core was somebody else's meanwhile.
+                if now - before > self.wake / 2 {
+                    self.polite_until = now.saturating_add(POLITE_NS);
+                }
+                let share_left = self.bucket.left(now);
+                if now < until && now - from < share_left {
+                    return self.spin(now);
+                }
+                self.spend(&mut wait, now - from);
+                self.sleep(wait, now, alarm)
+            }
+            // Whoever forgets to say that they woke up is believed to have been woken for nothing.
+            State::Asleep { .. } | State::Woken => {
+                self.counters.empty_wakes += 1;
+                self.sleep(wait, now, false)
+            }
+        }
+    }
+
+    /// A sleep is over: by the queue's event, or else by the timer or a signal.
+    pub fn woke(&mut self, now: u64, by_event: bool) {
+        let now = self.tick(now);
+        let most = self.most_spin();
+        let Some(wait) = &mut self.wait else { return };
+        let State::Asleep { alarm } = wait.state else {
+            return;
+        };
+        wait.state = match alarm {
+            Some(alarm) if !by_event && now >= alarm.at => {
+                self.rhythm.rang(alarm.at, now);
+                // A timer that rings late does not shorten the looking to nothing.
+                let until = alarm.look_until.max(now.saturating_add(self.wake / 8));
+                let most = most.saturating_sub(wait.spun);
+                State::Spinning {
+                    from: now,
+                    until: until.min(now.saturating_add(most)),
+                    alarm: false,
+                }
+            }
+            _ => State::Woken,
+        };
+    }
+
+    /// A poll found something.
+    pub fn found(&mut self, now: u64) {
+        let now = self.tick(now);
+        let Some(mut wait) = self.wait.take() else {
+            self.late_by(0);
+            return;
+        };
+        let (arrived, woken) = match wait.state {
+            State::Spinning { from, .. } => {
+                self.spend(&mut wait, now - from);
+                self.counters.hits += u64::from(wait.spun > 0);
+                (now, false)
+            }
+            // The poll after arming found it: nobody has slept.
+            State::Asleep { .. } => (now, false),
+            // It came a wake-up ago.
+            State::Woken => {
+                self.counters.wakes += 1;
+                (now.saturating_sub(self.wake).max(wait.since), true)
+            }
+        };
+        self.late_by(if woken { self.wake } else { 0 });
+        let length = arrived - wait.since;
+        let cost = wait.spun.saturating_add(if woken { self.wake } else { 0 });
+        self.account.settle(cost, length.min(self.wake));
+        self.threshold.learn(length);
+        if length > self.wake {
+            self.rhythm.head(arrived);
+        }
+        if wait.early && length > self.wake {
+            self.counters.early_right += 1;
+        } else if wait.early {
+            self.counters.early_wrong += 1;
+        }
+    }
+
+    fn begin(&mut self, now: u64) -> Step {
+        self.counters.waits += 1;
+        let mut length = self.threshold.best();
+        // Going to sleep too early costs at worst the wake-up, where spinning on would have found the message at once.
+        if !self.account.allows(self.wake - length) {
+            length = self.wake;
+        }
+        if self
+            .limits
+            .goal_ns
+            .is_some_and(|goal| self.added / 64 > goal)
+        {
+            length = u64::MAX;
+        }
+        length = length.min(self.most_spin()).min(self.bucket.left(now));
+        let wait = Wait {
+            since: now,
+            state: State::Spinning {
+                from: now,
+                until: now.saturating_add(length),
+                alarm: true,
+            },
+            spun: 0,
+            early: false,
+        };
+        if length == 0 {
+            return self.sleep(wait, now, true);
+        }
+        self.counters.spins += 1;
+        self.wait = Some(wait);
+        self.spin(now)
+    }
+
+    fn sleep(&mut self, mut wait: Wait, now: u64, may_set_alarm: bool) -> Step {
+        let alarm = self
+            .rhythm
+            .alarm(now)
+            .filter(|alarm| may_set_alarm && self.affords(&wait, alarm, now));
+        wait.early |= now - wait.since < self.wake;
+        wait.state = State::Asleep { alarm };
+        self.wait = Some(wait);
+        self.counters.arms += 1;
+        self.counters.naps += u64::from(alarm.is_some());
+        Step::Sleep {
+            until: alarm.map(|alarm| alarm.at),
+        }
+    }
+
+    /// Whether an alarm is within the limits. At worst its window is spun in full and a wake-up follows. (The best pays a
+    /// W by then: the wait has lasted for longer.)
+    fn affords(&mut self, wait: &Wait, alarm: &Alarm, now: u64) -> bool {
+        // The timer may ring at once, in spite of its average.
+        let longest = alarm.look_until - alarm.at;
+        let worst = wait.spun.saturating_add(longest.max(self.wake / 8));
+        let within_goal = self
+            .limits
+            .goal_ns
+            .is_some_and(|goal| self.added / 64 > goal);
+        let bound =
+            self.account.allows(worst.saturating_sub(self.wake)) && alarm.window <= 4 * self.wake;
+        (bound || within_goal)
+            && wait.spun.saturating_add(alarm.window) <= self.most_spin()
+            && alarm.window <= self.bucket.left(now)
+    }
+
+    fn spin(&mut self, now: u64) -> Step {
+        self.polls = self.polls.wrapping_add(1);
+        if now < self.polite_until || self.polls.is_multiple_of(POLLS_PER_YIELD) {
+            Step::Yield
+        } else {
+            Step::Spin
+        }
+    }
+
+    fn spend(&mut self, wait: &mut Wait, spun: u64) {
+        wait.spun = wait.spun.saturating_add(spun);
+        self.counters.spun_ns = self.counters.spun_ns.saturating_add(spun);
+        self.bucket.spend(spun);
+    }
+
+    fn most_spin(&self) -> u64 {
+        self.limits.most_spin_ns.unwrap_or(u64::MAX)
+    }
+
+    fn late_by(&mut self, ns: u64) {
+        self.added = self.added - self.added / 64 + ns;
+    }
+
+    fn tick(&mut self, now: u64) -> u64 {
+        self.now = self.now.max(now);
+        self.now
+    }
+}
+
+/// Somebody who wanted the core once wants it again soon.
+const POLITE_NS: u64 = 10_000_000;
+/// A yield takes as long as two polls; often enough that a spinner never costs others a whole time slice.
+const POLLS_PER_YIELD: u32 = 256;
