@@ -16,7 +16,7 @@ use crate::nic::Nic;
 use crate::qp::{QpCell, State, Stuck};
 use crate::route::{Way, same_peer};
 use crate::sync::LockExt;
-use crate::{clock, flow, multicast, timers};
+use crate::{clock, flow, multicast, owed, timers};
 
 /// Packets taken from one link before what they caused is sent: acknowledgements coalesce over a
 /// batch, and a peer that sends without end cannot keep its answers from going out.
@@ -73,6 +73,7 @@ impl Nic {
             let Scratch { dirty, due, packet } = scratch;
             let mut worked = false;
             let mut renewed = false;
+            self.owed.take(dirty);
             let mut ask_sockets = self.udp_open.load(Ordering::Acquire);
             for round in 1.. {
                 let mut taken = self.take_inbound(now, dirty);
@@ -110,6 +111,10 @@ impl Nic {
                 for cell in dirty.drain(..) {
                     cell.listed.store(false, Ordering::Release);
                     let mut state = cell.state.acquire();
+                    if look == Look::Quick && owed::may_wait(&cell, &state) {
+                        self.owed.note(&cell);
+                        continue;
+                    }
                     self.pump_into(&cell, &mut state, now, packet);
                 }
                 if sent {

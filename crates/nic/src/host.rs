@@ -91,6 +91,9 @@ impl Host for View<'_> {
     }
 
     fn complete(&mut self, queue: Side, c: &Completion) {
+        if queue != Side::Send {
+            self.qp.delivered.store(true, Ordering::Relaxed);
+        }
         let pushed = match queue {
             Side::Send => self.qp.send_cq.as_ref().is_none_or(|cq| cq.push(c)),
             Side::Recv => self.qp.recv_cq.as_ref().is_none_or(|cq| cq.push(c)),

@@ -39,6 +39,7 @@ mod mr;
 mod multicast;
 mod mw;
 mod nic;
+mod owed;
 mod pd;
 mod peers;
 mod ports;

@@ -22,13 +22,14 @@ use crate::error::NicError;
 use crate::flow::Flow;
 use crate::hand_over::HandOver;
 use crate::multicast::Groups;
+use crate::owed::Owed;
 use crate::peers::Peers;
 use crate::qp::QpCell;
 use crate::qp_table::QpTable;
 use crate::sync::LockExt;
 use crate::timers::{Alarm, Timers};
 use crate::xrc::XrcTable;
-use crate::{fork, random, thread};
+use crate::{fork, owed, random, thread};
 
 pub(crate) struct Nic {
     generation: u64,
@@ -58,6 +59,8 @@ pub(crate) struct Nic {
     /// Queue pairs that wait for room on their link.
     pub(crate) blocked: Mutex<Vec<Arc<QpCell>>>,
     pub(crate) blocked_count: AtomicUsize,
+    /// Queue pairs whose acknowledgement waits for what the application says.
+    pub(crate) owed: Owed,
     pub(crate) peers: Peers,
     /// The open devices of this process, and what tells of their interfaces.
     pub(crate) contexts: Mutex<Vec<Weak<Context>>>,
@@ -115,7 +118,14 @@ impl Nic {
         let nic = Arc::new(Self::start(generation)?);
         thread::start(&nic)?;
         *current = Some(Arc::clone(&nic));
+        owed::pay_at_exit();
         Ok(nic)
+    }
+
+    /// The NIC of this process if there is one and nobody is making it just now.
+    pub(crate) fn if_any() -> Option<Arc<Self>> {
+        let current = CURRENT.try_lock().ok()?;
+        current.as_ref().filter(|nic| nic.alive()).cloned()
     }
 
     fn start(generation: u64) -> Result<Self, NicError> {
@@ -167,6 +177,7 @@ impl Nic {
             handing_over: Mutex::new(HandOver::default()),
             blocked: Mutex::new(Vec::new()),
             blocked_count: AtomicUsize::new(0),
+            owed: Owed::default(),
             peers: Peers::default(),
             contexts: Mutex::new(Vec::new()),
             interfaces: OnceLock::new(),

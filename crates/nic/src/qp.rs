@@ -81,6 +81,8 @@ pub(crate) struct QpCell {
     pub(crate) listed: AtomicBool,
     /// A CQ had no room for a completion of this queue pair.
     pub(crate) cq_failed: AtomicBool,
+    /// A receive was reported since somebody last looked: the application has something to answer.
+    pub(crate) delivered: AtomicBool,
     pub(crate) state: Mutex<State>,
 }
 
@@ -274,6 +276,7 @@ impl Qp {
             groups: AtomicU32::new(0),
             listed: AtomicBool::new(false),
             cq_failed: AtomicBool::new(false),
+            delivered: AtomicBool::new(false),
             state: Mutex::new(State {
                 machine,
                 destroyed: false,
@@ -510,6 +513,7 @@ impl Qp {
             .unwrap_or_else(PoisonError::into_inner)
             .release_windows_of(QpNum(cell.number));
         nic.leave_all_groups(cell);
+        nic.owed.forget(cell);
         nic.qps.remove(cell.number);
         // Answers that were already handed to a link, such as the last acknowledgement, go out.
         let now = clock::now();

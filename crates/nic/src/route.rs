@@ -31,6 +31,15 @@ impl Way {
         Self { flow: None, ..self }
     }
 
+    /// Whether packets leave this process, for a peer that does not say that it sleeps.
+    pub(crate) fn leaves_an_awake_peer(&self) -> bool {
+        match &self.route {
+            Route::Loopback => false,
+            Route::Shm(route) => !route.is_asleep(),
+            Route::Udp(_) => true,
+        }
+    }
+
     /// Whether it leads to a process of this host that is known to have ended.
     pub(crate) fn is_dead(&self) -> bool {
         matches!(&self.route, Route::Shm(route) if route.is_dead())

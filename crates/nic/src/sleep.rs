@@ -56,6 +56,9 @@ impl Nic {
     /// Announces that a thread of this process sleeps and looks once more: what it sleeps on, if
     /// there is nothing to do. In either case [`Nic::wake_up`] must follow.
     pub(crate) fn fall_asleep(&self, on: [BorrowedFd<'_>; 2]) -> Option<Sleep> {
+        if self.owed.any() {
+            self.drive(clock::now());
+        }
         // Before the flag goes up, because whoever sees it up may take both down.
         self.watch_sockets(true);
         self.sleepers.enter(self.shm.page().sleep_flag());

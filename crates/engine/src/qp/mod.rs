@@ -264,6 +264,14 @@ impl Qp {
         sent
     }
 
+    /// Whether all that [`Qp::poll_transmit`] would write is the acknowledgement of what has arrived.
+    ///
+    /// That may wait a moment for what the application says to it, and travel along: the peer learns nothing from it
+    /// that it needs to go on, short of its timeout.
+    pub fn owes_only_ack(&self) -> bool {
+        self.responder.answers.is_ack_only() && self.sq.cursor == self.sq.head
+    }
+
     /// When [`Qp::handle_timeout`] wants to be called, if at all. An idle queue pair has no deadline.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.requester.deadline()

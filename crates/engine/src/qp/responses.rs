@@ -172,6 +172,11 @@ impl Answers {
         self.next = 0;
     }
 
+    /// Nothing but an acknowledgement is due.
+    pub(super) const fn is_ack_only(&self) -> bool {
+        self.ack && self.due == 0 && self.nak.is_none()
+    }
+
     const fn is_idle(&self) -> bool {
         self.due == 0 && !self.ack && self.nak.is_none()
     }

@@ -67,6 +67,12 @@ impl ShmRoute {
         self.peer.arrivals(slot)
     }
 
+    /// Whether the peer says that it sleeps.
+    #[must_use]
+    pub fn is_asleep(&self) -> bool {
+        self.peer.is_asleep()
+    }
+
     /// Whether sends are answered with `Unreachable`.
     #[must_use]
     pub fn is_dead(&self) -> bool {

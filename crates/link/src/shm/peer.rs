@@ -188,6 +188,10 @@ impl Peer {
         }
     }
 
+    pub(super) fn is_asleep(&self) -> bool {
+        self.page.sleep_flag().is_asleep()
+    }
+
     pub(super) fn last_drive_ns(&self) -> u64 {
         self.page.last_drive_ns()
     }

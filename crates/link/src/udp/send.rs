@@ -7,7 +7,7 @@ use std::io;
 use std::net::IpAddr;
 
 use adverb_mem::datagram::{self, Envelope};
-use adverb_wire::icrc;
+use adverb_wire::{Bth, Opcode, Operation, icrc};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Counters, Endpoint, UdpRoute};
@@ -25,6 +25,8 @@ pub(super) struct Batch {
     count: usize,
 }
 
+/// An acknowledgement without its ICRC.
+const ACK_LEN: usize = Bth::LEN + 4;
 /// A UDP datagram over IPv4 has at most this payload, and a segmented send counts as one.
 const MAX_BYTES: usize = 65_507;
 /// How long a flush waits for a network card that takes nothing. After that the packets count as lost.
@@ -52,8 +54,13 @@ impl Batch {
         counters: &Counters,
     ) -> Result<(), SendError> {
         let len = packet.len() + icrc::LEN;
-        if len > MAX_BYTES || packet.len() < adverb_wire::Bth::LEN {
+        if len > MAX_BYTES || packet.len() < Bth::LEN {
             return Err(SendError::Unreachable);
+        }
+        if let Some(ack) = self.lone_ack(route, len) {
+            self.clear();
+            self.push(endpoint, route, packet, counters)?;
+            return self.push(endpoint, route, &ack, counters);
         }
         if self.count > 0 && !self.takes(route, len, endpoint.state.max_gso_segments()) {
             self.try_send(endpoint, counters)
@@ -69,6 +76,20 @@ impl Batch {
             .extend_from_slice(&icrc::compute(&addressing, packet));
         self.count += 1;
         Ok(())
+    }
+
+    /// The acknowledgement that is all the batch holds, if a packet of `len` bytes to the same place can go before it.
+    /// Only the last of a segmented send may be shorter, and nothing depends on the order of the two: the peer takes
+    /// them in together.
+    fn lone_ack(&self, route: &UdpRoute, len: usize) -> Option<[u8; ACK_LEN]> {
+        let (ack, _sum) = self.bytes.split_first_chunk::<ACK_LEN>()?;
+        let alone = self.count == 1 && self.bytes.len() == ACK_LEN + icrc::LEN;
+        let acknowledges = matches!(
+            Opcode::from_u8(ack[0]),
+            Some(Opcode::Roce(_, Operation::Acknowledge))
+        );
+        (alone && acknowledges && len > self.segment && self.route.as_ref() == Some(route))
+            .then_some(*ack)
     }
 
     fn takes(&self, route: &UdpRoute, len: usize, max_segments: usize) -> bool {

@@ -1,0 +1,89 @@
+//! Acknowledgements that wait a moment for the answer.
+//!
+//! A program that polls is about to say something to what it has just received. An acknowledgement that left before it
+//! returns from `ibv_poll_cq` would cost it a record or a system call of its own, on the way of the answer. So the queue
+//! pair is put down here, and the acknowledgement leaves with the answer; with the next pass at the latest, whoever makes
+//! it; before its queue pair goes to RESET or ERR or is destroyed; before the process sleeps, and when it exits.
+//!
+//! A program that neither answers nor calls any verb is found out by its peer, which asks after 25 µs if it polls
+//! ([`adverb_link::shm`]), and by the tick of the NIC thread. Peers that say that they sleep are not kept waiting.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Once};
+
+use crate::clock;
+use crate::driver::list;
+use crate::nic::Nic;
+use crate::qp::{QpCell, State};
+use crate::route::Way;
+use crate::sync::LockExt;
+
+/// Queue pairs that owe an acknowledgement and nothing else.
+#[derive(Default)]
+pub(crate) struct Owed {
+    cells: Mutex<Vec<Arc<QpCell>>>,
+    count: AtomicUsize,
+}
+
+impl Owed {
+    /// Whether anybody is owed anything. Cheap.
+    pub(crate) fn any(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+    }
+
+    /// Puts a queue pair down.
+    pub(crate) fn note(&self, cell: &Arc<QpCell>) {
+        let mut cells = self.cells.acquire();
+        if !cells.iter().any(|c| Arc::ptr_eq(c, cell)) {
+            cells.push(Arc::clone(cell));
+        }
+        self.count.store(cells.len(), Ordering::Release);
+    }
+
+    /// The pass that asks sees to those put down so far.
+    pub(crate) fn take(&self, dirty: &mut Vec<Arc<QpCell>>) {
+        if !self.any() {
+            return;
+        }
+        let mut cells = self.cells.acquire();
+        for cell in cells.drain(..) {
+            list(dirty, &cell);
+        }
+        self.count.store(0, Ordering::Release);
+    }
+
+    /// The queue pair has ended.
+    pub(crate) fn forget(&self, cell: &Arc<QpCell>) {
+        let mut cells = self.cells.acquire();
+        cells.retain(|c| !Arc::ptr_eq(c, cell));
+        self.count.store(cells.len(), Ordering::Release);
+    }
+}
+
+/// Whether the acknowledgement that `cell` owes may wait for what the application says: it has just got something to
+/// answer, owes nothing else, and its peer is awake.
+pub(crate) fn may_wait(cell: &QpCell, state: &State) -> bool {
+    cell.delivered.swap(false, Ordering::Relaxed)
+        && state.machine.owes_only_ack()
+        && state.stuck.is_none()
+        && state.way.as_ref().is_some_and(Way::leaves_an_awake_peer)
+}
+
+/// Has what is owed leave when the program returns from `main` or calls `exit`. `_exit` and signals that kill are as
+/// sudden as they are for a card whose host loses power.
+pub(crate) fn pay_at_exit() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        // SAFETY: the handler touches nothing but statics and what they own, and neither this library nor a program
+        // that contains it is unloaded while its NIC thread runs, which is as long as the process.
+        unsafe { libc::atexit(pay) };
+    });
+}
+
+extern "C" fn pay() {
+    if let Some(nic) = Nic::if_any()
+        && nic.owed.any()
+    {
+        nic.drive(clock::now());
+    }
+}
