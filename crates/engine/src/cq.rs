@@ -102,13 +102,21 @@ impl Cq {
 
     /// Takes as many entries as are there and fit; returns how many.
     pub fn poll(&mut self, out: &mut [Completion]) -> usize {
-        let mut n = 0;
-        for slot in out {
-            let Some(c) = self.pop() else { break };
-            *slot = c;
-            n += 1;
+        let mut free = out.iter_mut();
+        self.poll_each(free.len(), |c| {
+            if let Some(slot) = free.next() {
+                *slot = *c;
+            }
+        })
+    }
+
+    /// Takes at most `most` entries and shows each to `take`; returns how many.
+    pub fn poll_each(&mut self, most: usize, mut take: impl FnMut(&Completion)) -> usize {
+        for n in 0..most {
+            let Some(c) = self.pop() else { return n };
+            take(&c);
         }
-        n
+        most
     }
 
     pub fn len(&self) -> usize {

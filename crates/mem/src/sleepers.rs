@@ -54,7 +54,7 @@ impl Sleepers {
     /// and not before, or a bell that is rung for the new flag would be among them.
     #[must_use]
     pub fn renew(&self, flag: &SleepFlag, taken: u64) -> bool {
-        if self.renewed.swap(taken, Ordering::AcqRel) == taken {
+        if self.are_renewed(taken) || self.renewed.swap(taken, Ordering::AcqRel) == taken {
             return false;
         }
         let count = self.lock();
@@ -62,6 +62,12 @@ impl Sleepers {
             flag.announce_sleep();
         }
         true
+    }
+
+    /// Whether [`Self::renew`] has nothing to do. A bell that is taken just now, by another thread, is that thread's.
+    #[must_use]
+    pub fn are_renewed(&self, taken: u64) -> bool {
+        self.renewed.load(Ordering::Acquire) == taken
     }
 
     /// The caller, who is awake, stands in for the one thread that sleeps: if there is exactly one and `may` still

@@ -1,6 +1,6 @@
 //! Completion queues and their notification.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use adverb_engine::{Completion, Cq as Queue, Instant, Push, QpNum};
@@ -27,6 +27,8 @@ pub(crate) struct CqCell {
     me: Weak<Self>,
     pub(crate) user: u64,
     queue: Mutex<Queue>,
+    /// How many completions the queue holds: an empty one is not worth its lock. Changed under that.
+    waiting: AtomicUsize,
     capacity: AtomicU32,
     channel: Option<Arc<Channel>>,
     pub(crate) completion_events: Ledger,
@@ -74,6 +76,7 @@ impl Cq {
             me: Weak::clone(me),
             user,
             queue: Mutex::new(queue),
+            waiting: AtomicUsize::new(0),
             capacity: AtomicU32::new(cqe),
             channel: channel.cloned(),
             completion_events: Ledger::default(),
@@ -95,18 +98,33 @@ impl Cq {
         self.cell.capacity.load(Ordering::Relaxed)
     }
 
-    /// Takes completions, oldest first. When there is none, drives the NIC once and looks again.
+    /// Takes completions into `out`, oldest first, as [`Cq::poll_each`] does.
     pub fn poll(&self, out: &mut [Completion]) -> Result<usize, NicError> {
+        let mut free = out.iter_mut();
+        self.poll_each(free.len(), |completion| {
+            if let Some(slot) = free.next() {
+                *slot = *completion;
+            }
+        })
+    }
+
+    /// Takes at most `most` completions, oldest first, and shows each to `take`, which must not call the NIC. When
+    /// there is none, drives the NIC once and looks again.
+    pub fn poll_each(
+        &self,
+        most: usize,
+        mut take: impl FnMut(&Completion),
+    ) -> Result<usize, NicError> {
         let nic = self.nic();
         if !nic.alive() {
             return Err(NicError::Forked);
         }
-        let n = self.cell.queue.acquire().poll(out);
+        let n = self.cell.take(most, &mut take);
         if n > 0 {
             return Ok(n);
         }
-        nic.drive_for_user();
-        Ok(self.cell.queue.acquire().poll(out))
+        nic.drive_for_poll();
+        Ok(self.cell.take(most, &mut take))
     }
 
     /// Arms the CQ for one event (architecture: "What stays true", wake-ups).
@@ -204,11 +222,22 @@ impl Drop for Cq {
 }
 
 impl CqCell {
+    fn take(&self, most: usize, take: &mut impl FnMut(&Completion)) -> usize {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
+        let mut queue = self.queue.acquire();
+        let n = queue.poll_each(most, take);
+        self.waiting.store(queue.len(), Ordering::Release);
+        n
+    }
+
     /// Adds a completion; false when the CQ has no room and has failed (semantics: CQ overrun).
     pub(crate) fn push(&self, completion: &Completion) -> bool {
         let pushed = {
             let mut queue = self.queue.acquire();
             let pushed = queue.push(completion);
+            self.waiting.store(queue.len(), Ordering::Release);
             if let Some(due) = queue.due() {
                 self.hold_back_until(due);
             }
@@ -233,7 +262,9 @@ impl CqCell {
     /// Removes the completions of a queue pair that is reset or destroyed, as the drivers of cards
     /// do: a program that starts the queue pair over must not meet those of its former life.
     pub(crate) fn forget_qp(&self, qp: QpNum) {
-        self.queue.acquire().retain(|c| c.qp_num != qp);
+        let mut queue = self.queue.acquire();
+        queue.retain(|c| c.qp_num != qp);
+        self.waiting.store(queue.len(), Ordering::Release);
     }
 
     /// An event waits for more completions; the timers bring it if they do not come.

@@ -22,6 +22,9 @@ use crate::{clock, flow, multicast, owed, timers};
 /// batch, and a peer that sends without end cannot keep its answers from going out.
 const BATCH: usize = 32;
 
+/// Of so many looks in a row that find nothing one is a pass.
+const FULL_LOOK: u32 = 8;
+
 /// After so many packets of one queue pair the process says again that it is awake.
 const SENDING_NOTE: u32 = 16;
 
@@ -59,6 +62,30 @@ impl Nic {
             self.take_over(now);
         }
         self.pass(now, Look::Quick)
+    }
+
+    /// As [`Nic::drive_for_user`], for a thread that found its queue empty. Most of its looks find nothing anywhere and
+    /// cost a few loads: only each [`FULL_LOOK`]th reads the clock, without which no timer and no peer needs it.
+    pub(crate) fn drive_for_poll(&self) {
+        let looks = self.idle_looks.load(Ordering::Relaxed).wrapping_add(1);
+        // Not counted exactly when several threads poll; nothing depends on it.
+        self.idle_looks.store(looks, Ordering::Relaxed);
+        if looks.is_multiple_of(FULL_LOOK) || !self.is_quiet() {
+            self.drive_for_user();
+        }
+    }
+
+    /// Whether a pass would find nothing but perhaps the time of something. A socket can only be asked, and whoever
+    /// sleeps must be stood in for, which takes a pass.
+    fn is_quiet(&self) -> bool {
+        !self.udp_open.load(Ordering::Acquire)
+            && !self.shm.page().sleep_flag().is_asleep()
+            && !self.owed.any()
+            && !self.cm.has_work()
+            && self.blocked_count.load(Ordering::Relaxed) == 0
+            && !self.loopback.has_inbound()
+            && !self.shm.has_inbound()
+            && self.sleepers.are_renewed(self.shm.bells_taken())
     }
 
     /// A pass that looks everywhere. True when there was anything to do.

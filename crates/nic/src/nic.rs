@@ -67,6 +67,8 @@ pub(crate) struct Nic {
     pub(crate) interfaces: OnceLock<Option<OwnedFd>>,
     /// When an application thread last drove, in nanoseconds.
     pub(crate) last_user_drive: AtomicU64,
+    /// Looks of polling threads that found their queue empty.
+    pub(crate) idle_looks: AtomicU32,
     /// CQs that are armed and have a channel: somebody may be asleep for them.
     pub(crate) armed: AtomicU64,
     /// Which thread sleeps on everything the NIC waits for: this NIC's own, or one of the application's.
@@ -182,6 +184,7 @@ impl Nic {
             contexts: Mutex::new(Vec::new()),
             interfaces: OnceLock::new(),
             last_user_drive: AtomicU64::new(0),
+            idle_looks: AtomicU32::new(0),
             armed: AtomicU64::new(0),
             leadership: Leadership::new(),
             sleepers: Sleepers::default(),

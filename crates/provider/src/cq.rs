@@ -44,9 +44,6 @@ impl Kind for Cq {
 pub(crate) const BLANK: Completion =
     Completion::success(0, WcOpcode::Send, QpNum(0), Instant::from_nanos(0));
 
-/// Most completions that are taken from the NIC at once.
-const BATCH: usize = 16;
-
 /// # Safety
 /// The pointers are NULL or point to objects that are alive.
 pub(crate) unsafe fn create(
@@ -210,36 +207,15 @@ unsafe fn poll(cq: &Object<Cq>, count: c_int, wc: *mut ibv_wc) -> Result<c_int, 
         return Ok(0);
     }
     not_null(wc, "array of completions")?;
-    if wanted == 1 {
-        // The usual call of a program that waits; it should not pay for a batch.
-        let mut one = [BLANK];
-        let got = cq.nic.poll(&mut one)?;
-        if got == 1 {
-            // SAFETY: the caller has room for `count`, which is 1.
-            unsafe { write_wc(wc, &one[0]) };
+    let mut free = wc;
+    let got = cq.nic.poll_each(wanted, |completion| {
+        // SAFETY: called at most `count` times, and for so many entries the caller has room.
+        unsafe {
+            write_wc(free, completion);
+            free = free.add(1);
         }
-        return Ok(got as c_int);
-    }
-    let mut done = 0;
-    let mut batch = [BLANK; BATCH];
-    while done < wanted {
-        let room = (wanted - done).min(BATCH);
-        let got = match cq.nic.poll(&mut batch[..room]) {
-            Ok(got) => got,
-            // What was taken before must not be lost.
-            Err(_) if done > 0 => break,
-            Err(error) => return Err(error.into()),
-        };
-        for completion in &batch[..got] {
-            // SAFETY: `done` stays below `count`, for which the caller has room.
-            unsafe { write_wc(wc.add(done), completion) };
-            done += 1;
-        }
-        if got < room {
-            break;
-        }
-    }
-    Ok(done as c_int)
+    })?;
+    Ok(got as c_int)
 }
 
 /// # Safety

@@ -343,6 +343,9 @@ impl Link for ShmLink {
             // An error here would come again at the next bell, where somebody hears it.
             let _ = self.drain_bell();
         }
+        if !self.has_inbound() {
+            return 0;
+        }
         let rings = self.inbound();
         let turn = if rings.len() > 1 {
             self.turn.fetch_add(1, Ordering::Relaxed) % rings.len()
@@ -362,7 +365,12 @@ impl Link for ShmLink {
 
     fn has_inbound(&self) -> bool {
         self.handovers_seen.load(Ordering::Acquire) != self.page().handovers()
-            || self.inbound().iter().any(|ring| ring.is_ready())
+            || self
+                .inbound
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .iter()
+                .any(|ring| ring.is_ready())
     }
 }
 
