@@ -89,9 +89,8 @@ impl<T> KeyTable<T> {
                 asked: pd.0,
             });
         }
-        if bind.new_key.0 >> 8 != bind.window.0 >> 8 {
-            return refuse("the new key is that of another window");
-        }
+        // Only the tag is the consumer's to choose; which window it is has been said already.
+        let new_key = bind.window.0 & !0xff | bind.new_key.0 & 0xff;
         let two = window.kind == WindowType::Two;
         if two && window.bound.is_some() {
             return refuse("a window of type 2 must be invalidated before it is bound again");
@@ -102,7 +101,7 @@ impl<T> KeyTable<T> {
                 return refuse("a window of type 2 cannot be bound to nothing");
             }
             self.unbind(at);
-            self.slots[at].key = bind.new_key.0;
+            self.slots[at].key = new_key;
             return Ok(());
         }
         let binding = self.binding(bind, &window, qp)?;
@@ -114,7 +113,7 @@ impl<T> KeyTable<T> {
         }
         self.tied += usize::from(two);
         let slot = &mut self.slots[at];
-        slot.key = bind.new_key.0;
+        slot.key = new_key;
         slot.entry = Some(Entry::Window(Window {
             bound: Some(binding),
             ..window

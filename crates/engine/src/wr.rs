@@ -34,6 +34,7 @@ bitflags! {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MwBind {
     pub window: Key,
+    /// Its low 8 bits are the window's new tag; the rest is ignored.
     pub new_key: Key,
     pub region: Key,
     pub addr: u64,

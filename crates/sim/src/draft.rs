@@ -498,7 +498,7 @@ impl World {
         draft.sent.expect = Expect::Counter;
         self.fence_target(e, &mut draft);
         self.poison(e, &mut draft, poison);
-        if draft.sent.poison.is_none() {
+        if draft.sent.poison.is_none() || draft.sent.is_answered_in_vain() {
             if shared {
                 self.counter_posted[there_node] += 1;
             } else {

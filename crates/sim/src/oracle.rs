@@ -131,6 +131,17 @@ pub(crate) struct Sent {
     pub(crate) change: Option<Change>,
 }
 
+impl Sent {
+    /// What it fetches has nowhere to go here, which is noticed when the answer comes: the peer has done its part.
+    pub(crate) fn is_answered_in_vain(&self) -> bool {
+        let fetches = matches!(
+            self.opcode,
+            WcOpcode::RdmaRead | WcOpcode::CompSwap | WcOpcode::FetchAdd
+        );
+        fetches && self.poison == Some(WcStatus::LocProtErr)
+    }
+}
+
 /// A message that must arrive, or (UC and UD) may.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {

@@ -99,7 +99,7 @@ impl World {
                 draft.sent.poison = Some(WcStatus::RemAccessErr);
             }
         }
-        if draft.sent.poison.is_some() {
+        if draft.sent.poison.is_some() && !draft.sent.is_answered_in_vain() {
             draft.sent.through = None;
             draft.sent.effect = Effect::None;
             draft.sent.expect = Expect::Nothing;

@@ -246,16 +246,12 @@ impl Qp {
         if fetches && self.attr.max_rd_atomic == 0 {
             return Err(WcStatus::LocQpOpErr);
         }
-        // A single packet finds a bad piece when it gathers. Longer messages and answers look
-        // first, so that nothing is sent for work that cannot succeed.
-        if !wqe.inline && (fetches || wqe.len as usize > self.pmtu) {
-            let need = if fetches && !wqe.wants_empty_answer() {
-                Access::LOCAL_WRITE
-            } else {
-                Access::empty()
-            };
+        // A single packet finds a bad piece when it gathers. Longer messages look first, so that nothing
+        // is sent for work that cannot succeed. Where an answer goes is looked at when it comes, as cards
+        // do: what the peer refuses is reported first, and an atomic has happened whatever is here.
+        if !wqe.inline && !fetches && wqe.len as usize > self.pmtu {
             for sge in self.sq.sges(at).iter().filter(|s| s.len > 0) {
-                let access = self.local_access(sge.lkey, sge.addr, sge.len.into(), need);
+                let access = self.local_access(sge.lkey, sge.addr, sge.len.into(), Access::empty());
                 host.check(&access).map_err(|_| WcStatus::LocProtErr)?;
             }
         }

@@ -230,21 +230,3 @@ fn a_read_without_any_allowed_fails() {
     p.drive();
     assert_eq!(p.a.world.send_statuses(), [(1, WcStatus::LocQpOpErr)]);
 }
-
-#[test]
-fn a_bad_landing_place_is_found_before_the_read_goes_out() {
-    let mut p = Pair::rc();
-    let from = p.b.world.register(pattern(64, 1));
-    let to = p.a.world.register_with(vec![0; 64], Access::empty(), PD);
-    p.a.send(
-        1,
-        SendOp::Read {
-            remote_addr: from.addr,
-            rkey: from.key,
-        },
-        &[to.sge(0, 64)],
-    );
-    p.drive();
-    assert_eq!(p.a.world.send_statuses(), [(1, WcStatus::LocProtErr)]);
-    assert!(p.seen.is_empty());
-}

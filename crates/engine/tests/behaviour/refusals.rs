@@ -153,6 +153,85 @@ fn keys_ranges_and_rights_of_the_remote_region() {
     }
 }
 
+/// Cards look at where an answer goes when it is there, and so the peer is asked first.
+#[test]
+fn where_an_answer_goes_is_looked_at_when_it_comes() {
+    let nowhere = |len| Sge {
+        addr: 0,
+        len,
+        lkey: Key(0xdead),
+    };
+    let read_only = |p: &mut Pair, len| {
+        let mr =
+            p.a.world
+                .register_with(vec![0; len as usize], Access::empty(), PD);
+        mr.sge(0, len)
+    };
+    for (bad_remote, status) in [
+        (false, WcStatus::LocProtErr),
+        (true, WcStatus::RemAccessErr),
+    ] {
+        for kind in 0..3 {
+            let mut p = Pair::rc();
+            let mut bytes = vec![0; 3000];
+            bytes[..8].copy_from_slice(&100u64.to_ne_bytes());
+            let there = p.b.world.register(bytes);
+            let after = p.b.world.register(vec![0; 1]);
+            let here = p.a.world.register(vec![7]);
+            let rkey = Key(there.key.0 ^ u32::from(bad_remote));
+            let remote_addr = there.addr;
+            let (op, len) = match kind {
+                0 => (SendOp::Read { remote_addr, rkey }, 3000),
+                1 => (
+                    SendOp::FetchAdd {
+                        remote_addr,
+                        rkey,
+                        add: 5,
+                    },
+                    8,
+                ),
+                _ => (
+                    SendOp::CompareSwap {
+                        remote_addr,
+                        rkey,
+                        compare: 100,
+                        swap: 105,
+                    },
+                    8,
+                ),
+            };
+            let landing = match kind {
+                0 => read_only(&mut p, len),
+                _ => nowhere(len),
+            };
+            p.a.send(1, op, &[landing]);
+            let write = SendOp::Write {
+                remote_addr: after.addr,
+                rkey: after.key,
+            };
+            p.a.send(2, write, &[here.sge(0, 1)]);
+            p.drive();
+            assert_eq!(
+                p.a.world.send_statuses(),
+                [(1, status), (2, WcStatus::WrFlushErr)]
+            );
+            assert_eq!(p.a.qp.state(), QpState::Err);
+            let happened = !bad_remote && kind > 0;
+            assert_eq!(
+                p.b.world.bytes(there)[..8],
+                (if happened { 105u64 } else { 100 }).to_ne_bytes(),
+                "an atomic has happened although its result has nowhere to go"
+            );
+            let dead = if bad_remote {
+                QpState::Err
+            } else {
+                QpState::Rts
+            };
+            assert_eq!(p.b.qp.state(), dead, "its own answer is good");
+        }
+    }
+}
+
 #[test]
 fn write_with_immediate_that_has_taken_a_receive() {
     let mut p = Pair::rc();

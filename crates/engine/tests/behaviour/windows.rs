@@ -128,10 +128,6 @@ fn binds_that_the_region_or_the_window_forbids_change_nothing() {
             ..good
         },
         MwBind {
-            new_key: Key(good.new_key.0 ^ 1 << 20),
-            ..good
-        },
-        MwBind {
             region: Key(0),
             ..good
         },
@@ -172,6 +168,25 @@ fn binds_that_the_region_or_the_window_forbids_change_nothing() {
         "type 2 is bound once only"
     );
     assert!(keys.resolve(&ask(good.new_key, 0x1100, 1)).is_ok());
+}
+
+/// IBTA 10.6.7.2.2: the consumer chooses the low 8 bits. Soft-RoCE and cards read no others.
+#[test]
+fn of_a_new_key_only_the_low_eight_bits_count() {
+    for kind in [WindowType::One, WindowType::Two] {
+        let (mut keys, region, window) = table(kind, bindable());
+        let good = bind_of(window, region);
+        let bind = MwBind {
+            new_key: Key(!good.new_key.0 & !0xff | good.new_key.0 & 0xff),
+            ..good
+        };
+        keys.bind(&bind, PD, QP).unwrap();
+        assert!(keys.resolve(&ask(good.new_key, 0x1100, 100)).is_ok());
+        assert!(matches!(
+            keys.resolve(&ask(bind.new_key, 0x1100, 1)),
+            Err(KeyError::Unknown { .. })
+        ));
+    }
 }
 
 #[test]
