@@ -6,7 +6,7 @@ use adverb_wire::cm::{Concerning, Drep, Dreq, Mad, Message, Mra, Rej, RejReason,
 
 use super::agreed::accepted_qpn;
 use super::outbox::Outbox;
-use super::wait::{Passed, Wait, code_ns};
+use super::wait::{Passed, Wait, asked_ns, asked_way_ns, code_ns, refused_ns};
 use super::{CmError, THINKING_TIME};
 use crate::time::Instant;
 
@@ -71,6 +71,8 @@ pub struct Connection {
     /// What was said last and may have to be said again, because no answer comes or because the peer has missed it.
     pub(super) said: Option<Mad>,
     pub(super) wait: Wait,
+    /// Established, and the REP has been said again to hear whether the peer still knows.
+    pub(super) probing: bool,
     /// Nobody waits for our DREP.
     pub(super) peer_is_gone: bool,
     pub(super) out: Outbox,
@@ -107,6 +109,7 @@ impl Connection {
             rep: None,
             said: None,
             wait: Wait::default(),
+            probing: false,
             peer_is_gone: false,
             out: Outbox::default(),
             events: VecDeque::new(),
@@ -215,6 +218,21 @@ impl Connection {
         Ok(())
     }
 
+    /// Somebody has asked for a connection of the peer's queue pair, which is connected with ours: the peer has
+    /// forgotten, or it was not the peer. The REP said again tells: whoever knows the connection answers with an RTU,
+    /// and then nothing has happened; whoever does not refuses it or is silent, and then it ends.
+    ///
+    /// Only the side that was asked has a message that wants an answer; the other side waits for its queue pair to
+    /// fail. While an answer is due there is no second question, so the newcomer cannot make us talk.
+    pub fn probe(&mut self, now: Instant) {
+        if let (ConnectionState::Established, false, false, Some(rep)) =
+            (self.state, self.active, self.probing, self.rep)
+        {
+            self.probing = true;
+            self.ask(now, Message::Rep(rep));
+        }
+    }
+
     /// The peer's process has died: there is nobody to talk to.
     pub fn peer_gone(&mut self, now: Instant) {
         self.out.clear();
@@ -259,6 +277,11 @@ impl Connection {
                     self.events.push_back(ConnectionEvent::Unreachable);
                 }
                 ConnectionState::DreqSent => self.disconnected(now),
+                // Only a probe has a deadline here. As a user who is done would say it.
+                ConnectionState::Established => {
+                    let ended = self.disconnect(now, [0; Dreq::PRIVATE]);
+                    debug_assert!(ended.is_ok(), "refused in {:?}", self.state);
+                }
                 ConnectionState::Timewait => self.end(Some(ConnectionEvent::TimewaitExit)),
                 _ => self.end(None),
             },
@@ -365,14 +388,15 @@ impl Connection {
         }
     }
 
-    /// How long the peer may take to answer: what REQ says about its side, and the way there and back.
-    const fn interval_ns(&self) -> u64 {
-        let response = if self.active {
-            self.req.remote_response_timeout
+    /// How long the peer may take to answer: what REQ says about its side, and the way there and back. What a peer says
+    /// about itself counts within our bounds.
+    fn interval_ns(&self) -> u64 {
+        let way = self.req.primary.ack_timeout;
+        if self.active {
+            code_ns(self.req.remote_response_timeout) + code_ns(way)
         } else {
-            self.req.local_response_timeout
-        };
-        code_ns(response) + code_ns(self.req.primary.ack_timeout)
+            asked_ns(self.req.local_response_timeout, way)
+        }
     }
 
     /// Says something that wants an answer.
@@ -452,7 +476,8 @@ impl Connection {
             rej.info.split_at_mut(guid.len()).0.copy_from_slice(&guid);
         }
         self.state = ConnectionState::Refused;
-        self.wait = Wait::once(now, REPETITIONS * self.interval_ns());
+        let kept = REPETITIONS * self.interval_ns();
+        self.wait = Wait::once(now, if self.active { kept } else { refused_ns(kept) });
         self.out.clear();
         self.say(Message::Rej(rej));
     }
@@ -482,7 +507,13 @@ impl Connection {
 
     fn enter_timewait(&mut self, now: Instant) {
         self.state = ConnectionState::Timewait;
-        self.wait = Wait::once(now, code_ns(self.req.primary.ack_timeout));
+        let way = self.req.primary.ack_timeout;
+        let ns = if self.active {
+            code_ns(way)
+        } else {
+            asked_way_ns(way)
+        };
+        self.wait = Wait::once(now, ns);
     }
 
     pub(super) fn end(&mut self, event: Option<ConnectionEvent>) {

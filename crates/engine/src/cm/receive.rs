@@ -97,10 +97,15 @@ impl Connection {
         if !self.is_from_peer(mad) {
             return Err(CmDrop::stranger(&mad.message));
         }
-        if self.state != ConnectionState::RepSent {
-            return Err(self.untimely(mad));
+        match self.state {
+            ConnectionState::RepSent => self.establish(rtu.private),
+            ConnectionState::Established if self.probing => {
+                self.probing = false;
+                self.said = None;
+                self.wait.stop();
+            }
+            _ => return Err(self.untimely(mad)),
         }
-        self.establish(rtu.private);
         Ok(())
     }
 

@@ -6,6 +6,32 @@ use crate::time::Instant;
 /// asks for is kept in memory.
 const LONGEST: u8 = 24;
 
+/// Whoever asks for a connection chooses the timers of his REQ, and may have put somebody else's address on it. So his
+/// answer is due after no less than kernels ask for (about 4.3 s), lest we send him more than he sends us, and after no
+/// more than twice that, lest he is remembered for long. Who has not heard an answer asks again, and then it is repeated
+/// at once; these are for those whose own answer was lost.
+const SHORTEST_ASKED: u8 = 20;
+const LONGEST_ASKED: u8 = 21;
+
+/// How long a REJ is kept for a stranger who may ask again.
+const REFUSED_NS: u64 = 10_000_000_000;
+
+/// How long somebody who asks may take to answer: response and way, both as timer codes of his REQ.
+pub(super) fn asked_ns(response: u8, way: u8) -> u64 {
+    let asked = code_ns(response) + code_ns(way);
+    asked.clamp(code_ns(SHORTEST_ASKED), code_ns(LONGEST_ASKED))
+}
+
+/// How long packets of his may be under way: a timer code of his REQ.
+pub(super) fn asked_way_ns(code: u8) -> u64 {
+    code_ns(code.min(LONGEST_ASKED))
+}
+
+/// How long a refusal is kept for somebody who would wait `ns` for it.
+pub(super) fn refused_ns(ns: u64) -> u64 {
+    ns.min(REFUSED_NS)
+}
+
 /// A timer code of the connection manager in nanoseconds: 4.096 µs times 2^code.
 pub(super) const fn code_ns(code: u8) -> u64 {
     let code = if code > LONGEST { LONGEST } else { code };
@@ -97,6 +123,18 @@ mod tests {
         }
         assert_eq!(wait.deadline(), None);
         assert_eq!(wait.pass(Instant::from_nanos(1000)), None);
+    }
+
+    #[test]
+    fn strangers_choose_within_bounds() {
+        assert_eq!(asked_ns(0, 0), code_ns(20));
+        assert_eq!(asked_ns(20, 16), code_ns(20) + code_ns(16));
+        assert_eq!(asked_ns(31, 31), code_ns(21));
+        assert_eq!(
+            (asked_way_ns(10), asked_way_ns(31)),
+            (code_ns(10), code_ns(21))
+        );
+        assert_eq!(refused_ns(4 * asked_ns(31, 31)), 10_000_000_000);
     }
 
     #[test]

@@ -5,3 +5,4 @@ mod disconnecting;
 mod disturbed;
 mod lookup;
 mod net;
+mod strangers;
