@@ -171,6 +171,12 @@ impl Inquiry {
         self.wait.deadline()
     }
 
+    /// Whether the user has answered.
+    #[must_use]
+    pub const fn is_answered(&self) -> bool {
+        self.answer.is_some()
+    }
+
     /// Whether it was answered so long ago that nobody repeats the question.
     #[must_use]
     pub fn is_over(&self) -> bool {

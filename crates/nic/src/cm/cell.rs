@@ -9,6 +9,7 @@ use adverb_wire::cm::Mad;
 use super::channel::{CmChannel, CmEventKind, Entry};
 use super::gsi::{Arrival, count};
 use super::ports::Claim;
+use super::strangers::Standing;
 use super::talk::{Machine, Talk};
 use crate::device::Device;
 use crate::error::NicError;
@@ -184,9 +185,16 @@ impl Cell {
             }
             talk.keys.connected = connected;
         }
+        let standing = talk.standing();
         if talk.machine.is_over() {
             table.leave(&talk.keys, self);
-        } else if let Some(at) = talk.machine.poll_timeout()
+            return;
+        }
+        if talk.standing_noted != standing {
+            talk.standing_noted = standing;
+            table.note_standing(talk.keys.number, standing);
+        }
+        if let Some(at) = talk.machine.poll_timeout()
             && talk.reminded.is_none_or(|earlier| at < earlier)
         {
             talk.reminded = Some(at);
@@ -222,6 +230,17 @@ impl Cell {
             talk.machine.handle_timeout(now);
         }
         self.settle(&mut state, now);
+    }
+
+    /// Forgets what was answered: its place is needed. Whoever asks again is a new one.
+    pub(super) fn forget(self: &Arc<Self>) {
+        let mut state = self.state.acquire();
+        if let Some(talk) = state.talk.as_ref()
+            && talk.standing() == Standing::Answered
+        {
+            self.nic.cm.table.leave(&talk.keys, self);
+            state.talk = None;
+        }
     }
 
     /// Whether the peer is in the process at `slot`.

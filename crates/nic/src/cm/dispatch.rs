@@ -13,7 +13,9 @@ use super::cell::{Cell, State};
 use super::channel::{CmEventKind, Peer};
 use super::gsi::{Arrival, count};
 use super::id::CmId;
+use super::later::Reason;
 use super::ports::Port;
+use super::strangers::{Room, Source};
 use super::table::{Keys, slot_of};
 use super::talk::{Machine, Talk};
 use crate::device::{Device, devices};
@@ -86,13 +88,18 @@ impl Nic {
         };
         let rival = (arrival.meta.src, req.ca_guid, req.qpn);
         if let Some(old) = self.cm.table.connected(rival) {
-            // The queue pair that asks cannot be connected already; so the peer has forgotten that it
-            // was, and both hear so.
-            let _ = old.step(now, |c| {
-                let _ = c.disconnect(now, [0; adverb_wire::cm::Dreq::PRIVATE]);
+            // The queue pair that asks cannot be connected already. Either the peer has forgotten that it
+            // was, or somebody asks in its name: the peer is asked. The newcomer may come again.
+            old.step(now, |c| {
+                c.probe(now);
                 Ok(())
-            });
+            })
+            .unwrap_or_default();
+            count(&self.cm.gsi.dropped.stale);
             return self.refuse(now, arrival, mad, RejReason::STALE_CONNECTION);
+        }
+        if !self.makes_room(arrival, now) {
+            return;
         }
         let begin = |number| {
             let machine = Connection::requested(now, number, mad.tid, req);
@@ -122,6 +129,9 @@ impl Nic {
         else {
             return;
         };
+        if !self.makes_room(arrival, now) {
+            return;
+        }
         let begin = |number| {
             let machine = Inquiry::requested(now, mad.tid, req);
             let keys = Keys {
@@ -138,6 +148,26 @@ impl Nic {
         };
         if !self.announce(now, arrival, &listener, begin, announce) {
             self.refuse(now, arrival, mad, RejReason::NO_RESOURCES);
+        }
+    }
+
+    /// Whether there is room for a request; if need be, somebody who was refused is forgotten. For a moment a source
+    /// that asks for many at a time may wait; beyond that its messages are lost, and said again.
+    fn makes_room(&self, arrival: &Arrival, now: Instant) -> bool {
+        match self.cm.table.room_for(Source::of(arrival.meta.src)) {
+            Room::Free => true,
+            Room::Instead(number) => {
+                if let Some(answered) = self.cm.table.find(number) {
+                    answered.forget();
+                }
+                true
+            }
+            Room::None => {
+                if !self.put_off(arrival, Reason::Crowd, now) {
+                    count(&self.cm.gsi.dropped.crowd);
+                }
+                false
+            }
         }
     }
 
@@ -166,7 +196,8 @@ impl Nic {
         let (Some(device), Some(channel)) = (device, listener.channel()) else {
             return false;
         };
-        let Ok(number) = self.cm.table.reserve() else {
+        let source = Source::of(arrival.meta.src);
+        let Ok(number) = self.cm.table.reserve_for(Some(source)) else {
             return false;
         };
         let (keys, machine) = begin(number);
@@ -201,8 +232,8 @@ impl Nic {
         match self.listener_of(service, arrival.meta.dst, private) {
             Listener::Here(cell) => return Some(cell),
             Listener::Elsewhere(slot) if self.hand_mad_over(slot, arrival, now) => {}
-            Listener::Expected if self.put_off(arrival, true, now) => {}
-            Listener::Nobody if self.put_off(arrival, false, now) => {}
+            Listener::Expected if self.put_off(arrival, Reason::Claimed, now) => {}
+            Listener::Nobody if self.put_off(arrival, Reason::Nobodys, now) => {}
             _ => self.refuse(now, arrival, mad, RejReason::INVALID_SERVICE_ID),
         }
         None

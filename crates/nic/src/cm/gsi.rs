@@ -72,6 +72,10 @@ pub(super) struct Dropped {
     pub(super) refused: AtomicU64,
     /// A listener had too many requests waiting.
     pub(super) backlog: AtomicU64,
+    /// Asked for by a source that has asked for too much already.
+    pub(super) crowd: AtomicU64,
+    /// Asked for in the name of a queue pair that is connected.
+    pub(super) stale: AtomicU64,
     /// Too many messages at a time.
     pub(super) overflow: AtomicU64,
 }
@@ -110,6 +114,11 @@ fn mad_of<'a>(packet: &Packet<'a>) -> Option<(u32, &'a [u8; MAD_LEN])> {
     Some((deth.src_qp, packet.payload.try_into().ok()?)).filter(|_| sound)
 }
 
+/// Whether a message opens an exchange: a REQ or a SIDR_REQ, by its attribute ID.
+fn begins(mad: &[u8; MAD_LEN]) -> bool {
+    matches!(mad[16..18], [0x00, 0x10 | 0x17])
+}
+
 impl Nic {
     /// Takes in a packet for QP 1.
     pub(crate) fn take_mad(&self, meta: &Meta, packet: &Packet<'_>) {
@@ -118,7 +127,9 @@ impl Nic {
             return count(&gsi.dropped.not_gsi);
         };
         let mut inbox = gsi.inbox.acquire();
-        if inbox.len() >= BOUND {
+        // What strangers begin leaves room for what answers us.
+        let bound = if begins(mad) { BOUND / 2 } else { BOUND };
+        if inbox.len() >= bound {
             return count(&gsi.dropped.overflow);
         }
         inbox.push_back(Arrival {

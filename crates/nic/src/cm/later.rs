@@ -30,6 +30,25 @@ const NOBODYS: usize = 16;
 /// Requests that may wait for somebody to listen.
 const EARLY: usize = 1024;
 
+/// A source that asks for more at a time than is kept of it is let in little by little.
+const CROWD_NS: u64 = 1_000_000_000;
+const CROWD_LOOK_AGAIN_NS: u64 = 20_000_000;
+const CROWD: usize = 256;
+
+/// Reminders beyond those of the exchanges that there are: of such as have ended early.
+const IDLE_REMINDERS: usize = 4096;
+
+/// Why a request waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// Somebody has bound the port and does not listen yet.
+    Claimed,
+    /// The port is nobody's.
+    Nobodys,
+    /// Its source has asked for a lot.
+    Crowd,
+}
+
 #[derive(Default)]
 pub(super) struct Later {
     /// At most as late as the exchange's own deadline, as in `timers.rs`.
@@ -43,6 +62,10 @@ impl Nic {
     pub(super) fn remind_cm(&self, at: Instant, number: u32) {
         let mut deadlines = self.cm.later.deadlines.acquire();
         deadlines.push(Reverse((at.as_nanos(), number)));
+        let table = &self.cm.table;
+        if deadlines.len() > IDLE_REMINDERS + 4 * table.len() {
+            deadlines.retain(|Reverse((_, number))| table.find(*number).is_some());
+        }
         drop(deadlines);
         self.timers.register(at, timers::CONNECTIONS);
     }
@@ -62,12 +85,12 @@ impl Nic {
         self.timers.register(at, timers::CONNECTIONS);
     }
 
-    /// Keeps a request for a port on which nobody listens; `claimed` if somebody has bound it. False if that has lasted
-    /// too long.
-    pub(super) fn put_off(&self, arrival: &Arrival, claimed: bool, now: Instant) -> bool {
-        let (patience, pause, room) = match claimed {
-            true => (EARLY_NS, LOOK_AGAIN_NS, EARLY),
-            false => (NOBODYS_NS, NOBODYS_LOOK_AGAIN_NS, NOBODYS),
+    /// Keeps a request for later. False if that has lasted too long, or if too many wait.
+    pub(super) fn put_off(&self, arrival: &Arrival, reason: Reason, now: Instant) -> bool {
+        let (patience, pause, room) = match reason {
+            Reason::Claimed => (EARLY_NS, LOOK_AGAIN_NS, EARLY),
+            Reason::Nobodys => (NOBODYS_NS, NOBODYS_LOOK_AGAIN_NS, NOBODYS),
+            Reason::Crowd => (CROWD_NS, CROWD_LOOK_AGAIN_NS, CROWD),
         };
         let until = arrival.until.unwrap_or_else(|| now.plus_nanos(patience));
         let mut early = self.cm.later.early.acquire();

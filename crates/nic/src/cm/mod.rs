@@ -14,6 +14,7 @@
 //! | `gsi.rs` | QP 1: which packets are taken in, how messages go out |
 //! | `dispatch.rs` | whom an incoming message is for |
 //! | `table.rs` | communication IDs, listeners, and who has asked already |
+//! | `strangers.rs` | how many exchanges others may have begun, and which of them can be spared |
 //! | `ports.rs`, `scope.rs` | which process of the host has which port |
 //! | `later.rs` | deadlines, and peers that have died |
 //! | `resolve.rs` | which device reaches an address |
@@ -27,6 +28,7 @@ mod later;
 mod ports;
 mod resolve;
 mod scope;
+mod strangers;
 mod table;
 mod talk;
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use super::cell::Cell;
 use super::ports::Port;
 use super::scope::Scope;
+use super::strangers::{Place, Room, Source, Standing, Strangers};
 use crate::error::NicError;
 use crate::random;
 use crate::sync::LockExt;
@@ -16,6 +17,9 @@ const LOCAL_BITS: u32 = 22;
 
 /// Exchanges of a process at a time, those included that only wait for stragglers.
 const MAX_TALKS: usize = 1 << 16;
+
+/// Of these, begun by others and not connections (`strangers.rs`).
+const MAX_STRANGERS: usize = MAX_TALKS / 8;
 
 /// The slot of the process that chose a communication ID, if it is one of this host's.
 pub(super) const fn slot_of(id: u32) -> u16 {
@@ -30,10 +34,10 @@ pub(super) struct Table {
     inner: Mutex<Inner>,
 }
 
-#[derive(Default)]
 struct Inner {
-    /// By communication ID; one that is reserved has no cell yet.
-    talks: HashMap<u32, Option<Arc<Cell>>>,
+    /// By communication ID.
+    talks: HashMap<u32, Entry>,
+    strangers: Strangers,
     /// Requests for a connection, by address, GUID and communication ID.
     asked: HashMap<Asker, Arc<Cell>>,
     /// Queue pairs of others that are connected with one of ours, by address, GUID and number.
@@ -41,6 +45,14 @@ struct Inner {
     /// Lookups, by address and request ID.
     inquiries: HashMap<(IpAddr, u32), Arc<Cell>>,
     listeners: HashMap<Port, Vec<(Scope, Arc<Cell>)>>,
+}
+
+#[derive(Default)]
+struct Entry {
+    /// None while the ID is only reserved.
+    cell: Option<Arc<Cell>>,
+    /// In the books of those whom others began.
+    place: Option<Place>,
 }
 
 /// Under which keys an exchange is to be found.
@@ -56,12 +68,24 @@ impl Table {
     pub(super) fn new(slot: u16) -> Self {
         Self {
             slot,
-            inner: Mutex::default(),
+            inner: Mutex::new(Inner {
+                talks: HashMap::new(),
+                strangers: Strangers::new(MAX_STRANGERS),
+                asked: HashMap::new(),
+                connected: HashMap::new(),
+                inquiries: HashMap::new(),
+                listeners: HashMap::new(),
+            }),
         }
     }
 
     /// A communication ID that nobody has. It names our process and is hard to guess.
     pub(super) fn reserve(&self) -> Result<u32, NicError> {
+        self.reserve_for(None)
+    }
+
+    /// As [`Table::reserve`], for an exchange that somebody else begins. To be asked before: [`Table::room_for`].
+    pub(super) fn reserve_for(&self, source: Option<Source>) -> Result<u32, NicError> {
         let mut inner = self.inner.acquire();
         if inner.talks.len() >= MAX_TALKS {
             return Err(NicError::Limit {
@@ -72,17 +96,43 @@ impl Table {
         loop {
             let local = random::seed() as u32 & ((1 << LOCAL_BITS) - 1);
             let id = u32::from(self.slot) << LOCAL_BITS | local;
-            if let std::collections::hash_map::Entry::Vacant(free) = inner.talks.entry(id) {
-                free.insert(None);
+            if !inner.talks.contains_key(&id) {
+                let place = source.map(|source| inner.strangers.enter(source));
+                inner.talks.insert(id, Entry { cell: None, place });
                 return Ok(id);
             }
+        }
+    }
+
+    /// Whether somebody may begin an exchange.
+    pub(super) fn room_for(&self, source: Source) -> Room {
+        self.inner.acquire().strangers.room_for(source)
+    }
+
+    /// Where an exchange that somebody else began has got to.
+    pub(super) fn note_standing(&self, number: u32, standing: Standing) {
+        let mut inner = self.inner.acquire();
+        let Inner {
+            talks, strangers, ..
+        } = &mut *inner;
+        let Some(entry) = talks.get_mut(&number) else {
+            return;
+        };
+        match (standing, &mut entry.place) {
+            (Standing::Answered, Some(place)) => strangers.answered(place, number),
+            (Standing::Known, place) => {
+                if let Some(place) = place.take() {
+                    strangers.leave(place);
+                }
+            }
+            _ => {}
         }
     }
 
     /// From now on the exchange is found.
     pub(super) fn enter(&self, keys: &Keys, cell: &Arc<Cell>) {
         let mut inner = self.inner.acquire();
-        inner.talks.insert(keys.number, Some(Arc::clone(cell)));
+        inner.talks.entry(keys.number).or_default().cell = Some(Arc::clone(cell));
         if let Some(key) = keys.asked {
             inner.asked.insert(key, Arc::clone(cell));
         }
@@ -97,7 +147,9 @@ impl Table {
     /// Gives back an ID, and every key that still leads to the exchange.
     pub(super) fn leave(&self, keys: &Keys, cell: &Arc<Cell>) {
         let mut inner = self.inner.acquire();
-        inner.talks.remove(&keys.number);
+        if let Some(place) = inner.talks.remove(&keys.number).and_then(|e| e.place) {
+            inner.strangers.leave(place);
+        }
         if let Some(key) = keys.asked {
             remove_own(&mut inner.asked, &key, cell);
         }
@@ -120,7 +172,7 @@ impl Table {
     }
 
     pub(super) fn find(&self, number: u32) -> Option<Arc<Cell>> {
-        self.inner.acquire().talks.get(&number)?.clone()
+        self.inner.acquire().talks.get(&number)?.cell.clone()
     }
 
     pub(super) fn asked(&self, key: Asker) -> Option<Arc<Cell>> {
@@ -135,9 +187,18 @@ impl Table {
         self.inner.acquire().inquiries.get(&key).cloned()
     }
 
+    /// How many exchanges there are.
+    pub(super) fn len(&self) -> usize {
+        self.inner.acquire().talks.len()
+    }
+
     pub(super) fn all(&self) -> Vec<Arc<Cell>> {
         let inner = self.inner.acquire();
-        inner.talks.values().flatten().cloned().collect()
+        inner
+            .talks
+            .values()
+            .filter_map(|e| e.cell.clone())
+            .collect()
     }
 
     pub(super) fn listen(&self, port: Port, scope: Scope, cell: &Arc<Cell>) {

@@ -12,6 +12,7 @@ use adverb_wire::cm::Mad;
 use super::cell::Cell;
 use super::channel::CmEventKind;
 use super::ports::Port;
+use super::strangers::Standing;
 use super::table::{Asker, Keys, slot_of};
 use crate::device::Device;
 use crate::error::NicError;
@@ -41,6 +42,8 @@ pub(super) struct Talk {
     way: Option<(u16, Way)>,
     /// The process of this host that the peer is in.
     pub(super) peer_slot: Option<u16>,
+    /// What the table thinks of it.
+    pub(super) standing_noted: Standing,
     /// When the earliest of our reminders comes up.
     pub(super) reminded: Option<Instant>,
 }
@@ -57,7 +60,23 @@ impl Talk {
             heard: false,
             way: None,
             peer_slot: None,
+            standing_noted: Standing::Open,
             reminded: None,
+        }
+    }
+
+    /// What the table is to think of it.
+    pub(super) fn standing(&self) -> Standing {
+        match &self.machine {
+            Machine::Connection(c) if c.is_active() => Standing::Known,
+            Machine::Connection(c) => match c.state() {
+                ConnectionState::ReqRcvd | ConnectionState::RepSent => Standing::Open,
+                ConnectionState::Refused => Standing::Answered,
+                _ => Standing::Known,
+            },
+            Machine::Lookup(_) => Standing::Known,
+            Machine::Inquiry(i) if i.is_answered() => Standing::Answered,
+            Machine::Inquiry(_) => Standing::Open,
         }
     }
 

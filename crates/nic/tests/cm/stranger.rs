@@ -241,7 +241,7 @@ fn who_gives_up_before_an_answer_is_understood() {
 }
 
 #[test]
-fn a_queue_pair_that_asks_while_it_is_connected_is_stale() {
+fn a_queue_pair_that_asks_while_it_is_connected_is_asked_whether_it_is() {
     let Some(mut stranger) = Stranger::new("127.0.0.15") else {
         return;
     };
@@ -263,24 +263,71 @@ fn a_queue_pair_that_asks_while_it_is_connected_is_stale() {
         message: rtu,
     });
     server_event(&server, &id);
-    let Message::Req(req) = &mut ask.message else {
-        unreachable!();
+    // Who is the peer knows the connection, and the newcomer was somebody else.
+    for newcomer in [2, 3] {
+        req_of(&mut ask).local_id = newcomer;
+        stranger.say(&ask);
+        let heard = [stranger.hear().message, stranger.hear().message];
+        assert!(heard.contains(&Message::Rep(answer)), "{heard:?}");
+        let stale = |m: &Message| matches!(m, Message::Rej(rej) if rej.reason.0 == 10 && rej.remote_id == newcomer);
+        assert!(heard.iter().any(stale), "{heard:?}");
+        if newcomer == 2 {
+            stranger.say(&Mad {
+                tid: 99,
+                message: rtu,
+            });
+            let moment = std::time::Duration::from_millis(50);
+            assert!(event_within(&server.channel, moment).is_none());
+        }
+    }
+    // Or it has forgotten.
+    let message = Message::Rej(Rej {
+        local_id: 1,
+        remote_id: answer.local_id,
+        concerning: Concerning::Rep,
+        reason: RejReason::INVALID_COMM_ID,
+        ..Rej::default()
+    });
+    stranger.say(&Mad { tid: 99, message });
+    assert!(matches!(
+        server_event(&server, &id),
+        CmEventKind::Disconnected
+    ));
+}
+
+/// A flood has as many places as its source is given; everybody else is served, and it costs nothing once it is answered.
+#[test]
+fn who_asks_for_much_does_not_take_the_place_of_others() {
+    let (Some(mut flood), Some(mut honest)) =
+        (Stranger::new("127.0.0.18"), Stranger::new("127.0.0.19"))
+    else {
+        return;
     };
-    req.local_id = 2;
-    stranger.say(&ask);
-    let heard = [stranger.hear().message, stranger.hear().message];
-    assert!(
-        heard
-            .iter()
-            .any(|m| matches!(m, Message::Dreq(dreq) if dreq.remote_id == 1)),
-        "{heard:?}"
-    );
-    assert!(
-        heard
-            .iter()
-            .any(|m| matches!(m, Message::Rej(rej) if rej.reason.0 == 10 && rej.remote_id == 2)),
-        "{heard:?}"
-    );
+    let server = serve(SPACE_TCP);
+    for n in 1..=100 {
+        flood.say(&asks(&server, n));
+    }
+    let mut kept: Vec<_> = (0..64).map(|_| request(&server, "127.0.0.18").0).collect();
+    let moment = std::time::Duration::from_millis(50);
+    assert!(event_within(&server.channel, moment).is_none());
+    honest.say(&asks(&server, 1));
+    request(&server, "127.0.0.19").0.accept(rep(b"")).unwrap();
+    assert!(matches!(honest.hear().message, Message::Rep(_)));
+    // Refused ones make way, whether the program destroys them or not.
+    for id in &kept {
+        id.reject(28, b"").unwrap();
+    }
+    kept.truncate(32);
+    for n in 1000..1200 {
+        flood.say(&asks(&server, n));
+        loop {
+            let (id, req) = request(&server, "127.0.0.18");
+            id.reject(28, b"").unwrap();
+            if req.local_id == n {
+                break;
+            }
+        }
+    }
 }
 
 #[test]
