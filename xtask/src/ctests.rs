@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::args::Args;
 use crate::clients::{hang_report, under_adverb};
+use crate::counts;
 use crate::process::{Job, tail};
 use crate::tally::{Outcome, Tally};
 use crate::tree::{self, Release};
@@ -18,8 +19,9 @@ use crate::tree::{self, Release};
 /// Each program has an alarm of 60 s of its own.
 const BOUND: Duration = Duration::from_secs(75);
 
-/// Programs that other commands run: one half of a test with two processes, and one that leaks on purpose.
-const NOT_ALONE: &[&str] = &["survivor", LEAK];
+/// Programs that other commands run: one half of a test with two processes, one that leaks on purpose, and one that is
+/// counted under callgrind.
+const NOT_ALONE: &[&str] = &["survivor", LEAK, counts::PROGRAM];
 
 /// The program that leaks.
 pub(crate) const LEAK: &str = "leak";

@@ -7,6 +7,7 @@
 mod apt;
 mod args;
 mod clients;
+mod counts;
 mod ctests;
 mod dist;
 mod fuzz;
@@ -43,6 +44,8 @@ usage: cargo xtask COMMAND
   interop [WORD..]           against the kernel's software RoCE in a virtual machine (root, Debian 12; 15 minutes)
           [--suite]            only the Rust API's tests on it
           [--list]             print the rows, run nothing
+  counts                     instructions of the hot calls, by callgrind, against tests/counts.txt (3 %)
+          [--bless]            write that file
   ctests [WORD..]            the C programs of tests/c, through `adverb run`
   memcheck [WORD..]          the same programs under valgrind, and built with AddressSanitizer
   kill [--count N]           kill -9 one side of a running pair N times (default 20)
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Some("dist") => dist::command(args),
         Some("clients") => clients::command(args),
         Some("interop") => interop::command(args),
+        Some("counts") => counts::command(args),
         Some("ctests") => ctests::command(args),
         Some("fuzz") => fuzz::command(args),
         Some("memcheck") => memcheck::command(args),

@@ -9,7 +9,9 @@ use anyhow::Result;
 use crate::clients::{self, LINKS};
 use crate::step::{self, Steps};
 use crate::tree::{self, Release};
-use crate::{apt, ctests, dist, fuzz, kill, memcheck, mutants, pyverbs, quiet, soak, tidy, tshark};
+use crate::{
+    apt, counts, ctests, dist, fuzz, kill, memcheck, mutants, pyverbs, quiet, soak, tidy, tshark,
+};
 
 /// Bounds of the steps that run cargo; each takes a few minutes at most on two cores.
 const BUILD_BOUND: Duration = Duration::from_secs(15 * 60);
@@ -81,6 +83,7 @@ fn with_release_build(steps: &mut Steps) -> Result<()> {
     });
     steps.step("C programs", || ctests::run(&release, &[]));
     steps.step("memcheck", || memcheck::run(&release, &[]));
+    steps.step("counts", || counts::run(&release, false));
     steps.step("pyverbs", || pyverbs::run_all(&release));
     steps.step("clients", || clients::run(&release, &links, &[]));
     steps.step("perftest options", || clients::options::run_some(&release));
