@@ -9,10 +9,10 @@ use crate::async_events::{AsyncKind, Source};
 use crate::channel::Channel;
 use crate::context::Context;
 use crate::error::NicError;
+use crate::fabric;
 use crate::ledger::Ledger;
 use crate::nic::Nic;
 use crate::sync::LockExt;
-use crate::timers;
 
 /// A completion queue (man ibv_create_cq).
 pub struct Cq {
@@ -139,7 +139,7 @@ impl Cq {
         if queue.arm(solicited_only) {
             self.cell.announce();
         } else if self.cell.channel.is_some() && !self.cell.armed.swap(true, Ordering::Relaxed) {
-            nic.armed.fetch_add(1, Ordering::Relaxed);
+            nic.fabric.note_armed();
         }
         Ok(())
     }
@@ -272,7 +272,7 @@ impl CqCell {
         if !self.held_back.swap(true, Ordering::AcqRel) {
             let nic = self.context.nic();
             nic.held_back.acquire().push(Weak::clone(&self.me));
-            nic.timers.register(due, timers::HELD_BACK);
+            nic.fabric.look_again(due, fabric::HELD_BACK);
         }
     }
 
@@ -287,7 +287,7 @@ impl CqCell {
             self.held_back.store(false, Ordering::Release);
             return true;
         };
-        self.context.nic().timers.register(due, timers::HELD_BACK);
+        self.context.nic().fabric.look_again(due, fabric::HELD_BACK);
         false
     }
 
@@ -303,7 +303,7 @@ impl CqCell {
 
     fn disarmed(&self) {
         if self.armed.swap(false, Ordering::Relaxed) {
-            self.context.nic().armed.fetch_sub(1, Ordering::Relaxed);
+            self.context.nic().fabric.note_disarmed();
         }
     }
 }

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use adverb_engine::{Dest, Instant, PacketMeta};
-use adverb_link::{Link, MAX_PACKET, Meta, Route, SendError, qpn};
+use adverb_link::{MAX_PACKET, Meta, SendError};
 use adverb_wire::{GSI_QPN, Packet, Transport};
 
+use crate::fabric::{self, Way, Woken, same_peer};
 use crate::nic::Nic;
 use crate::qp::{QpCell, State, Stuck};
-use crate::route::{Way, same_peer};
 use crate::sync::LockExt;
-use crate::{clock, flow, multicast, owed, timers};
+use crate::{clock, multicast, owed};
 
 /// Packets taken from one link before what they caused is sent: acknowledgements coalesce over a
 /// batch, and a peer that sends without end cannot keep its answers from going out.
@@ -56,11 +56,7 @@ impl Nic {
     /// peers that somebody is awake here.
     pub(crate) fn drive_for_user(&self) -> bool {
         let now = clock::now();
-        self.last_user_drive
-            .store(now.as_nanos(), Ordering::Relaxed);
-        if self.shm.page().sleep_flag().is_asleep() {
-            self.take_over(now);
-        }
+        self.fabric.note_user(now);
         self.pass(now, Look::Quick)
     }
 
@@ -75,17 +71,12 @@ impl Nic {
         }
     }
 
-    /// Whether a pass would find nothing but perhaps the time of something. A socket can only be asked, and whoever
-    /// sleeps must be stood in for, which takes a pass.
+    /// Whether a pass would find nothing but perhaps the time of something.
     fn is_quiet(&self) -> bool {
-        !self.udp_open.load(Ordering::Acquire)
-            && !self.shm.page().sleep_flag().is_asleep()
+        self.fabric.is_quiet()
             && !self.owed.any()
             && !self.cm.has_work()
             && self.blocked_count.load(Ordering::Relaxed) == 0
-            && !self.loopback.has_inbound()
-            && !self.shm.has_inbound()
-            && self.sleepers.are_renewed(self.shm.bells_taken())
     }
 
     /// A pass that looks everywhere. True when there was anything to do.
@@ -94,14 +85,14 @@ impl Nic {
     }
 
     fn pass(&self, now: Instant, look: Look) -> bool {
-        self.shm.page().note_drive(now.as_nanos());
-        self.shm.remind(now.as_nanos());
+        self.fabric.note_drive(now);
+        self.fabric.remind(now);
         with_scratch(|scratch| {
             let Scratch { dirty, due, packet } = scratch;
             let mut worked = false;
             let mut renewed = false;
             self.owed.take(dirty);
-            let mut ask_sockets = self.udp_open.load(Ordering::Acquire);
+            let mut ask_sockets = self.fabric.has_sockets();
             for round in 1.. {
                 let mut taken = self.take_inbound(now, dirty);
                 let (datagrams, full) = match ask_sockets {
@@ -112,11 +103,11 @@ impl Nic {
                 // Asking an empty socket costs a system call. Whoever polls does so again in a
                 // moment anyway; whoever would go to sleep had better be sure.
                 ask_sockets = full || (look == Look::Thorough && datagrams > 0);
-                if self.renew_sleep() {
+                if self.fabric.renew_sleep() {
                     renewed = true;
                     taken += 1;
                 }
-                if self.timers.due(now) {
+                if self.fabric.is_due(now) {
                     self.take_timers(now, due, dirty);
                     taken += 1;
                 }
@@ -145,18 +136,18 @@ impl Nic {
                     self.pump_into(&cell, &mut state, now, packet);
                 }
                 if sent {
-                    self.flush(now);
+                    self.fabric.flush(now);
                 }
                 worked |= taken > 0;
                 // A pass that only retried blocked queue pairs would find them blocked again.
-                let more = taken > 0 || self.loopback.has_inbound();
+                let more = taken > 0 || self.fabric.has_own();
                 if more && round < ROUNDS {
                     continue;
                 }
                 // What is left is somebody's who sleeps, and whoever sent it has rung already, or
                 // saw a process that was awake.
-                if (more || renewed) && self.has_inbound() && self.sleepers.any() {
-                    self.shm.ring_own_bell();
+                if more || renewed {
+                    self.fabric.ring_own_bell_for_sleepers();
                 }
                 break;
             }
@@ -169,7 +160,7 @@ impl Nic {
         let mut state = cell.state.acquire();
         self.pump_locked(cell, &mut state, now);
         drop(state);
-        self.flush(now);
+        self.fabric.flush(now);
     }
 
     /// As [`Nic::pump`], without the flush.
@@ -199,7 +190,7 @@ impl Nic {
             sent += 1;
             if sent.is_multiple_of(SENDING_NOTE) {
                 // Whoever sends a lot does not look for long, and will. Nobody need ring for that.
-                self.shm.page().note_drive(clock::now().as_nanos());
+                self.fabric.note_drive(clock::now());
             }
             let target = match tx.dest {
                 Dest::Connected => state.way.clone().zip(state.meta),
@@ -225,10 +216,10 @@ impl Nic {
     }
 
     fn block(&self, cell: &Arc<QpCell>, way: &Way, now: Instant) {
-        if matches!(way.route, Route::Udp(_)) {
+        if way.is_udp() {
             // No bell says that a socket or its reader has room again.
-            self.timers
-                .register(now.plus_nanos(flow::RETRY_NS), cell.number);
+            self.fabric
+                .look_again(now.plus_nanos(fabric::RETRY_NS), cell.number);
         }
         let mut blocked = self.blocked.acquire();
         if !blocked.iter().any(|c| Arc::ptr_eq(c, cell)) {
@@ -242,16 +233,13 @@ impl Nic {
             && state.registered.is_none_or(|r| at < r)
         {
             state.registered = Some(at);
-            self.timers.register(at, cell.number);
+            self.fabric.look_again(at, cell.number);
         }
     }
 
     fn take_inbound(&self, now: Instant, dirty: &mut Vec<Arc<QpCell>>) -> usize {
-        let mut taken = 0;
         let mut sink = |meta: &Meta, bytes: &[u8]| self.handle(now, meta, bytes, dirty);
-        taken += self.shm.receive(BATCH, &mut sink);
-        taken += self.loopback.receive(BATCH, &mut sink);
-        taken
+        self.fabric.receive(BATCH, &mut sink)
     }
 
     /// Takes what the sockets hold: how many packets, and whether a socket may hold more.
@@ -261,21 +249,9 @@ impl Nic {
         look: Look,
         dirty: &mut Vec<Arc<QpCell>>,
     ) -> (usize, bool) {
-        // What a full ring has no room for stays in the socket, whose buffer is the larger one.
-        if !self.finish_hand_over(now) {
-            return (0, false);
-        }
-        let (mut taken, mut full) = (0, false);
         let mut sink = |meta: &Meta, bytes: &[u8]| self.handle(now, meta, bytes, dirty);
-        self.each_udp(|link| {
-            let found = match look {
-                Look::Quick => link.receive_quickly(BATCH, &mut sink),
-                Look::Thorough => link.receive(BATCH, &mut sink),
-            };
-            taken += found;
-            full |= found >= BATCH || link.has_inbound();
-        });
-        (taken, full)
+        self.fabric
+            .receive_datagrams(now, BATCH, look == Look::Quick, &mut sink)
     }
 
     fn handle(&self, now: Instant, meta: &Meta, bytes: &[u8], dirty: &mut Vec<Arc<QpCell>>) {
@@ -294,7 +270,7 @@ impl Nic {
         }
         let Some(cell) = self.qps.get(number) else {
             // The port is shared among the processes of a user: what is another's goes there.
-            if !self.hand_over(number, meta, bytes, now) {
+            if !self.fabric.hand_over(number, meta, bytes, now) {
                 count(&self.counters.no_such_qp);
             }
             return;
@@ -309,7 +285,8 @@ impl Nic {
                 return count(&self.counters.wrong_peer);
             }
         }
-        self.note_arrival(&state, &packet);
+        let peer = packet.deth.map_or(state.remote_qpn, |deth| deth.src_qp);
+        self.fabric.note_arrival(peer);
         let from = PacketMeta {
             src: meta.src,
             dst: meta.dst,
@@ -329,13 +306,13 @@ impl Nic {
     }
 
     fn take_timers(&self, now: Instant, due: &mut Vec<u32>, dirty: &mut Vec<Arc<QpCell>>) {
-        self.timers.take_due(now, due);
+        self.fabric.take_due(now, due);
         for number in due.drain(..) {
-            if number == timers::HELD_BACK {
+            if number == fabric::HELD_BACK {
                 self.release_held_back(now);
                 continue;
             }
-            if number == timers::CONNECTIONS {
+            if number == fabric::CONNECTIONS {
                 self.cm.note_work();
                 continue;
             }
@@ -357,17 +334,15 @@ impl Nic {
                 && state
                     .way
                     .as_ref()
-                    .is_some_and(|way| self.has_not_looked(way, state.last_sent, now))
+                    .is_some_and(|way| self.fabric.has_not_looked(way, state.last_sent, now))
             {
                 state.machine.defer_timeout(now);
             }
             if state.machine.poll_timeout().is_some_and(|at| at <= now) {
                 state.machine.handle_timeout(now, &mut cell.view());
                 // A link that stays full may belong to a peer that is gone.
-                if let Some(Stuck { way, .. }) = &state.stuck
-                    && let Route::Shm(route) = &way.route
-                {
-                    let _ = self.shm.probe(route.slot());
+                if let Some(slot) = state.stuck.as_ref().and_then(|s| s.way.process()) {
+                    self.fabric.probe(slot);
                 }
             }
             cell.settle(&mut state, now);
@@ -376,29 +351,54 @@ impl Nic {
         }
     }
 
-    /// Tells the sender, if it is on this host and has to use UDP, that its packet got here.
-    fn note_arrival(&self, state: &State, packet: &Packet<'_>) {
-        if self.config.links.shm {
-            return;
+    /// Gives a packet to the link that its way says.
+    pub(crate) fn send(
+        &self,
+        way: &Way,
+        meta: &Meta,
+        packet: &[u8],
+        now: Instant,
+    ) -> Result<(), SendError> {
+        match way.group() {
+            Some(group) => self.send_to_group(group, meta, packet),
+            None => self.fabric.send(way, meta, packet, now),
         }
-        let peer = packet.deth.map_or(state.remote_qpn, |deth| deth.src_qp);
-        self.shm.page().note_arrival(qpn::slot_of(peer));
     }
 
-    /// Whether there is something that a pass would take.
-    pub(crate) fn has_inbound(&self) -> bool {
-        self.shm.has_inbound()
-            || self.loopback.has_inbound()
-            || (self.udp_waits() && !self.hands_over())
+    /// Looks at what woke somebody. True when there was anything; a pass must follow then.
+    pub(crate) fn service_wakeups(&self) -> bool {
+        self.fabric.take_wakeups(|woken| match woken {
+            Woken::Interfaces => self.interfaces_changed(),
+            Woken::Death(slot) => self.peer_died(slot),
+        })
     }
 
-    /// Whether a socket's packets have been fetched and not handled yet.
-    fn udp_waits(&self) -> bool {
-        let mut waits = false;
-        if self.udp_open.load(Ordering::Acquire) {
-            self.each_udp(|link| waits |= link.has_inbound());
+    /// Drives what may have woken somebody. True when the pass found work.
+    pub(crate) fn work_on_waking(&self) -> bool {
+        self.service_wakeups();
+        self.drive(clock::now())
+    }
+
+    /// Before a thread falls asleep: nobody may wait for what we owe meanwhile.
+    pub(crate) fn pay(&self) {
+        if self.owed.any() {
+            self.drive(clock::now());
         }
-        waits
+    }
+
+    /// Gives another process a moment, and then makes a pass.
+    pub(crate) fn nap_and_drive(&self) {
+        self.fabric.nap();
+        self.drive(clock::now());
+    }
+
+    /// The process at `slot` has ended: its queue pairs' peers get what they would get from
+    /// hardware after their retries, even those that were only waiting.
+    fn peer_died(&self, slot: u16) {
+        self.fabric.bury(slot);
+        let now = clock::now();
+        self.qps.for_each(|cell| cell.peer_died(self, slot, now));
+        self.cm_peer_died(slot, now);
     }
 }
 

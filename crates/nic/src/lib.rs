@@ -6,13 +6,12 @@
 //! | question | file |
 //! |---|---|
 //! | who makes progress | `driver.rs` |
-//! | who sleeps when, and who wakes whom | `sleep.rs`, `thread.rs` |
+//! | how do packets travel, and who is woken by what | `fabric/` |
+//! | what does the NIC thread do | `thread.rs` |
 //! | how does a thread wait for an event | `waiter.rs` |
-//! | which link does a packet take | `route.rs` |
 //! | what does the engine see of all this | `host.rs` |
 //! | what is behind a memory key | `backing.rs` |
 //! | what is shared by the contexts of a process | `nic.rs` |
-//! | how does the death of a peer show | `peers.rs` |
 //! | how do queue pairs find each other | `cm/` |
 //! | where is time read | `clock.rs`, nowhere else |
 
@@ -30,9 +29,8 @@ mod dm;
 mod driver;
 mod error;
 mod event_queue;
-mod flow;
+mod fabric;
 mod fork;
-mod hand_over;
 mod host;
 mod ledger;
 mod mr;
@@ -41,18 +39,14 @@ mod mw;
 mod nic;
 mod owed;
 mod pd;
-mod peers;
 mod ports;
 mod qp;
 mod qp_table;
 mod quota;
 mod random;
-mod route;
-mod sleep;
 mod srq;
 mod sync;
 mod thread;
-mod timers;
 mod waiter;
 mod xrc;
 

@@ -17,15 +17,13 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use adverb_engine::{Instant, PacketMeta};
 use adverb_link::shm::ShmRoute;
-use adverb_link::{Link, Meta, Route, SendError};
+use adverb_link::{Meta, SendError};
 use adverb_wire::{Gid, Packet, Transport};
-use rustix::event::epoll;
 
-use crate::device::Device;
 use crate::driver::list;
 use crate::error::NicError;
 use crate::fork;
-use crate::nic::{Nic, wake};
+use crate::nic::Nic;
 use crate::qp::QpCell;
 use crate::sync::LockExt;
 
@@ -112,11 +110,6 @@ impl Groups {
 }
 
 impl Nic {
-    /// Whether the members of a group are reached through the network rather than one by one.
-    pub(crate) fn groups_by_udp(&self, device: &Device) -> bool {
-        self.config.links.udp && !device.is_loopback()
-    }
-
     /// Joins; a second time changes nothing.
     pub(crate) fn join_group(&self, cell: &Arc<QpCell>, group: IpAddr) -> Result<(), NicError> {
         let device = cell.context.device();
@@ -147,14 +140,9 @@ impl Nic {
                 limit: MAX_MEMBERS.into(),
             });
         }
-        if self.groups_by_udp(device) {
-            let link = self.open_udp(device)?;
-            let watch = |fd: std::os::fd::BorrowedFd<'_>| {
-                fork::guard_socket(fd.as_raw_fd());
-                let data = epoll::EventData::new_u64(wake::UDP);
-                epoll::add(&self.wakeups, fd, data, epoll::EventFlags::IN).map_err(io::Error::from)
-            };
-            link.join(group, watch)
+        if self.fabric.groups_by_udp(device) {
+            let link = self.fabric.open_udp(device)?;
+            link.join(group, |fd| self.fabric.adopt_socket(fd))
                 .map_err(NicError::io("joining a multicast group"))?;
         } else {
             self.groups
@@ -183,8 +171,9 @@ impl Nic {
         cell.groups.fetch_sub(1, Ordering::AcqRel);
         if members.is_empty() {
             joined.remove(&group);
-            if self.groups_by_udp(cell.context.device()) {
-                self.each_udp(|link| link.leave(group, |fd| fork::release_socket(fd.as_raw_fd())));
+            if self.fabric.groups_by_udp(cell.context.device()) {
+                self.fabric
+                    .each_udp(|link| link.leave(group, |fd| fork::release_socket(fd.as_raw_fd())));
             } else {
                 self.groups.withdraw(group);
             }
@@ -227,7 +216,7 @@ impl Nic {
         };
         let mut sent = false;
         if here {
-            self.loopback.send(&Route::Loopback, meta, packet)?;
+            self.fabric.send_here(meta, packet)?;
             sent = true;
         }
         let mut elsewhere = self.groups.elsewhere.acquire();
@@ -240,10 +229,10 @@ impl Nic {
             known.changes = changes;
             known.routes.clear();
             for slot in self.groups.slots(group) {
-                match self.shm.route(slot) {
+                match self.fabric.process(slot) {
                     Some(route) => known.routes.push(route),
                     // What a process left behind that ended without leaving.
-                    None if !self.shm.is_alive(slot) => {
+                    None if !self.fabric.is_alive(slot) => {
                         let _ = fs::remove_file(self.groups.member_file(group, slot));
                     }
                     None => {}
@@ -251,7 +240,7 @@ impl Nic {
             }
         }
         for route in &known.routes {
-            match self.shm.send(&Route::Shm(route.clone()), meta, packet) {
+            match self.fabric.send_to_process(route, meta, packet) {
                 Err(SendError::Full) if !sent => return Err(SendError::Full),
                 _ => sent = true,
             }

@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, Once};
 
 use crate::clock;
 use crate::driver::list;
+use crate::fabric::Way;
 use crate::nic::Nic;
 use crate::qp::{QpCell, State};
-use crate::route::Way;
 use crate::sync::LockExt;
 
 /// Queue pairs that owe an acknowledgement and nothing else.

@@ -7,13 +7,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::event::epoll;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
 
 use crate::async_events::{AsyncKind, Source};
 use crate::context::Context;
-use crate::nic::{Nic, wake};
+use crate::nic::Nic;
 use crate::sync::LockExt;
 
 /// The multicast group of interfaces that change (RTMGRP_LINK).
@@ -37,8 +36,7 @@ impl Nic {
         // A container may forbid such sockets. Then ports never change, as far as we know.
         self.interfaces.get_or_init(|| {
             let socket = listen().ok()?;
-            let data = epoll::EventData::new_u64(wake::INTERFACES);
-            epoll::add(&self.wakeups, &socket, data, epoll::EventFlags::IN).ok()?;
+            self.fabric.watch_interfaces(&socket).ok()?;
             Some(socket)
         });
     }

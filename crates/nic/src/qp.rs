@@ -17,9 +17,9 @@ use crate::async_events::Source;
 use crate::context::Context;
 use crate::cq::{Cq, CqCell};
 use crate::error::NicError;
+use crate::fabric::{Way, path_of};
 use crate::ledger::Ledger;
 use crate::pd::PdUse;
-use crate::route::{Way, path_of};
 use crate::srq::{Srq, SrqCell};
 use crate::sync::LockExt;
 use crate::xrc::{Domain, XrcdUse};
@@ -358,7 +358,7 @@ impl Qp {
             .machine
             .modify(now, &attr, mask, &limits, &mut self.cell.view())?;
         if let Some(way) = way {
-            let bytes = nic.capabilities(&way).window_bytes;
+            let bytes = nic.fabric.capabilities(&way).window_bytes;
             let mtu = Mtu::from_ibv(attr_mtu(&state)).map_or(256, Mtu::bytes);
             state.machine.set_window((bytes / mtu).max(2) as u32);
             let attrs = state.machine.attrs();
@@ -377,9 +377,9 @@ impl Qp {
         nic.pump_locked(&self.cell, &mut state, now);
         drop(state);
         if let Some(slot) = peer {
-            nic.watch_peer(slot);
+            nic.fabric.watch_peer(slot);
         }
-        nic.flush(now);
+        nic.fabric.flush(now);
         Ok(())
     }
 
@@ -517,13 +517,13 @@ impl Qp {
         nic.qps.remove(cell.number);
         // Answers that were already handed to a link, such as the last acknowledgement, go out.
         let now = clock::now();
-        nic.flush(now);
+        nic.fabric.flush(now);
         // A socket shared with the peer may hold that very acknowledgement: this process can be
         // over before anybody else looks.
-        if nic.udp_open.load(Ordering::Acquire) {
+        if nic.fabric.has_sockets() {
             nic.drive(now);
             let until = now.plus_nanos(LAST_WORDS_NS);
-            while nic.hands_over() && clock::now() < until {
+            while nic.fabric.hands_over() && clock::now() < until {
                 nic.nap_and_drive();
             }
         }
@@ -549,7 +549,7 @@ impl Qp {
             // A datagram queue pair must hear strangers from RTR on.
             let listens = mask.contains(AttrMask::STATE) && attr.state == QpState::Rtr;
             if listens {
-                nic.listen(context.device())?;
+                nic.fabric.listen(context.device())?;
             }
             return Ok(None);
         }
@@ -567,7 +567,7 @@ impl Qp {
         } else {
             known.dest_qpn
         };
-        match nic.way_to(context.device(), &av, remote) {
+        match nic.fabric.way_to(context.device(), &av, remote) {
             Ok(way) => Ok(Some(way)),
             // As with hardware, a peer that is not there shows when packets go unanswered.
             Err(NicError::Unreachable { .. }) => Ok(None),

@@ -6,11 +6,9 @@
 //! application thread sleeps on the NIC's wake-ups itself and has done so for a while.
 //! It never spins.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::Timespec;
 
 use crate::clock;
 use crate::error::NicError;
@@ -48,14 +46,14 @@ fn run(nic: &Nic) {
     let mut quiet_ticks = 0;
     let mut found_work = false;
     loop {
-        let before = nic.last_user_drive.load(Ordering::Relaxed);
-        if nic.leadership.is_led() {
+        let before = nic.fabric.last_user_drive();
+        if nic.fabric.is_led() {
             if quiet_ticks >= TICKS_BEFORE_PARKING {
-                park(nic);
+                nic.fabric.park();
                 quiet_ticks = 0;
             } else {
-                wait_for_kick(nic, Some(&TICK));
-                let moved = nic.last_user_drive.load(Ordering::Relaxed) != before;
+                nic.fabric.wait_for_kick(Some(&TICK));
+                let moved = nic.fabric.last_user_drive() != before;
                 quiet_ticks = if moved { 0 } else { quiet_ticks + 1 };
             }
             found_work = false;
@@ -63,7 +61,7 @@ fn run(nic: &Nic) {
         }
         quiet_ticks = 0;
         let since = clock::now().as_nanos().saturating_sub(before);
-        let someone_sleeps = nic.armed.load(Ordering::Relaxed) > 0;
+        let someone_sleeps = nic.fabric.someone_is_armed();
         if since < RECENT_NS && !someone_sleeps && !found_work {
             tick(nic);
             continue;
@@ -76,48 +74,29 @@ fn run(nic: &Nic) {
 
 /// Sleeps on everything, and drives what woke it. True when there was work.
 fn watch(nic: &Nic) -> bool {
-    let slept = match nic.fall_asleep([nic.kick.as_fd(), nic.wakeups.as_fd()]) {
+    nic.pay();
+    let slept = match nic.fabric.fall_asleep_for_kick() {
         Some(sleep) => sleep.uncancelled(),
         None => Ok(()),
     };
-    nic.wake_up();
-    take_kick(nic);
+    nic.fabric.wake_up();
+    nic.fabric.take_kick();
     let woken = clock::now();
     let worked = slept.is_ok() && nic.work_on_waking();
     if worked {
-        nic.note_neglect(woken);
+        nic.fabric.note_neglect(woken);
     }
     worked
 }
 
 /// Leaves the NIC to the application for a tick, or until a peer rings.
 fn tick(nic: &Nic) {
-    let bell = nic.shm.bell_fd();
-    let mut fds = [
-        PollFd::new(&nic.kick, PollFlags::IN),
-        PollFd::from_borrowed_fd(bell, PollFlags::IN),
-    ];
-    let rung = poll(&mut fds, Some(&TICK)).is_ok_and(|n| n > 0);
-    take_kick(nic);
+    let rung = nic.fabric.wait_for_kick_or_bell(&TICK);
     // Without a bell, too: the death of a peer shows only here while the application polls.
     if nic.service_wakeups() || rung {
         // To the end: a bell rang once for all of it.
         while nic.drive(clock::now()) {}
     }
-}
-
-fn park(nic: &Nic) {
-    nic.leadership.park(|| wait_for_kick(nic, None));
-}
-
-fn wait_for_kick(nic: &Nic, timeout: Option<&Timespec>) {
-    let mut fds = [PollFd::from_borrowed_fd(nic.kick.as_fd(), PollFlags::IN)];
-    let _ = poll(&mut fds, timeout);
-    take_kick(nic);
-}
-
-fn take_kick(nic: &Nic) {
-    while nic.kick.try_take().unwrap_or(false) {}
 }
 
 fn block_signals() -> libc::sigset_t {

@@ -4,7 +4,7 @@
 //! then nothing of ours may lie on the stack.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use adverb_mem::Sleep;
@@ -87,7 +87,7 @@ impl Watch {
     fn enter(nic: &Arc<Nic>) -> Self {
         Self {
             nic: Arc::clone(nic),
-            leads: nic.leadership.enter(),
+            leads: nic.fabric.lead(),
             asleep: false,
         }
     }
@@ -98,13 +98,14 @@ impl Watch {
             return Some(Sleep::on(fd));
         }
         self.asleep = true;
-        self.nic.fall_asleep([fd, self.nic.wakeups.as_fd()])
+        self.nic.pay();
+        self.nic.fabric.fall_asleep(fd)
     }
 
     /// Does what the leader was woken for.
     fn wake(&mut self) {
         if std::mem::take(&mut self.asleep) {
-            self.nic.wake_up();
+            self.nic.fabric.wake_up();
             self.nic.work_on_waking();
         }
     }
@@ -113,12 +114,9 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         if self.asleep {
-            self.nic.wake_up();
+            self.nic.fabric.wake_up();
         }
-        // Somebody else must watch now: at once if others wait, soon otherwise.
-        if self.nic.leadership.leave(self.leads) {
-            let _ = self.nic.kick.signal(1);
-        }
+        self.nic.fabric.stop_leading(self.leads);
     }
 }
 

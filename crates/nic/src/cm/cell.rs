@@ -13,9 +13,9 @@ use super::strangers::Standing;
 use super::talk::{Machine, Talk};
 use crate::device::Device;
 use crate::error::NicError;
+use crate::fabric::same_peer;
 use crate::ledger::Ledger;
 use crate::nic::Nic;
-use crate::route::same_peer;
 use crate::sync::LockExt;
 
 pub(super) struct Cell {
@@ -157,7 +157,7 @@ impl Cell {
             // Dropped here and not under the queue's lock: requests among it are refused by that.
             drop(channel.events.extract(|e| Arc::ptr_eq(&e.of, self)));
         }
-        self.nic.flush(now);
+        self.nic.fabric.flush(now);
     }
 
     /// What follows each step of the machine: messages, events, keys and the next deadline.

@@ -255,7 +255,7 @@ impl Nic {
         if let Some(slot) = addresses().find_map(|ip| self.listener_elsewhere(port, ip)) {
             return Listener::Elsewhere(slot);
         }
-        let place = self.shm.place();
+        let place = self.fabric.place();
         match addresses().any(|ip| self.cm.ports.is_claimed(place, port, ip)) {
             true => Listener::Expected,
             false => Listener::Nobody,
@@ -264,7 +264,7 @@ impl Nic {
 
     /// The slot of another process that listens.
     pub(super) fn listener_elsewhere(&self, port: Port, address: IpAddr) -> Option<u16> {
-        let slot = self.cm.ports.find(self.shm.place(), port, address)?;
+        let slot = self.cm.ports.find(self.fabric.place(), port, address)?;
         (slot != self.qps.slot()).then_some(slot)
     }
 

@@ -16,11 +16,9 @@ use adverb_wire::{
     pkeys_match,
 };
 
-use crate::flow;
+use crate::fabric::{self, Way};
 use crate::nic::Nic;
-use crate::route::Way;
 use crate::sync::LockExt;
-use crate::timers;
 
 /// Messages that may wait to be handled, or to be sent. Beyond that they are lost, and said again.
 const BOUND: usize = 4096;
@@ -181,14 +179,14 @@ impl Nic {
     }
 
     fn retry_mads_soon(&self, now: Instant) {
-        let at = now.plus_nanos(flow::RETRY_NS);
-        self.timers.register(at, timers::CONNECTIONS);
+        let at = now.plus_nanos(fabric::RETRY_NS);
+        self.fabric.look_again(at, fabric::CONNECTIONS);
     }
 
     /// Hands a message over to the process at `slot`. False if there is none, or it is ourselves.
     pub(super) fn hand_mad_over(&self, slot: u16, arrival: &Arrival, now: Instant) -> bool {
         let packet = self.cm.gsi.packet(&arrival.mad, arrival.from_qp, GSI_QPN);
-        self.hand_over_to(slot, &arrival.meta, &packet, now)
+        self.fabric.hand_over_to(slot, &arrival.meta, &packet, now)
     }
 }
 

@@ -103,7 +103,7 @@ impl CmId {
         let claim = nic
             .cm
             .ports
-            .claim(nic.shm.place(), space, scope, port, reuse)?;
+            .claim(nic.fabric.place(), space, scope, port, reuse)?;
         let number = claim.port.number;
         state.claim = Some(claim);
         Ok(number)
@@ -124,9 +124,9 @@ impl CmId {
         };
         let nic = &self.cell.nic;
         for device in devices {
-            nic.listen(device)?;
+            nic.fabric.listen(device)?;
         }
-        nic.cm.ports.listen(nic.shm.place(), claim)?;
+        nic.cm.ports.listen(nic.fabric.place(), claim)?;
         nic.cm.table.listen(claim.port, claim.scope, &self.cell);
         state.listening = Some(Listening {
             devices: devices.to_vec(),
@@ -337,7 +337,7 @@ impl CmId {
 
     /// Ends the batch, and lets the NIC do what else is waiting: the peer may be in this process.
     fn send(&self) {
-        self.cell.nic.flush(clock::now());
+        self.cell.nic.fabric.flush(clock::now());
         self.cell.nic.drive_for_user();
     }
 

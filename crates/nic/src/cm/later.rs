@@ -9,9 +9,9 @@ use adverb_engine::Instant;
 
 use super::cell::Cell;
 use super::gsi::Arrival;
+use crate::fabric;
 use crate::nic::Nic;
 use crate::sync::LockExt;
-use crate::timers;
 
 /// What a process said last is taken in before its connections end.
 const LAST_WORDS_NS: u64 = 50_000_000;
@@ -51,7 +51,7 @@ pub(super) enum Reason {
 
 #[derive(Default)]
 pub(super) struct Later {
-    /// At most as late as the exchange's own deadline, as in `timers.rs`.
+    /// At most as late as the exchange's own deadline, as in `fabric/timers.rs`.
     deadlines: Mutex<BinaryHeap<Reverse<(u64, u32)>>>,
     bereaved: Mutex<Vec<(Instant, Vec<Arc<Cell>>)>>,
     early: Mutex<Vec<(Instant, Arrival)>>,
@@ -67,7 +67,7 @@ impl Nic {
             deadlines.retain(|Reverse((_, number))| table.find(*number).is_some());
         }
         drop(deadlines);
-        self.timers.register(at, timers::CONNECTIONS);
+        self.fabric.look_again(at, fabric::CONNECTIONS);
     }
 
     /// The process at `slot` has ended.
@@ -82,7 +82,7 @@ impl Nic {
     pub(super) fn cm_bereave(&self, cells: Vec<Arc<Cell>>, now: Instant) {
         let at = now.plus_nanos(LAST_WORDS_NS);
         self.cm.later.bereaved.acquire().push((at, cells));
-        self.timers.register(at, timers::CONNECTIONS);
+        self.fabric.look_again(at, fabric::CONNECTIONS);
     }
 
     /// Keeps a request for later. False if that has lasted too long, or if too many wait.
@@ -104,7 +104,7 @@ impl Nic {
         let at = now.plus_nanos(pause);
         early.push((at, again));
         drop(early);
-        self.timers.register(at, timers::CONNECTIONS);
+        self.fabric.look_again(at, fabric::CONNECTIONS);
         true
     }
 

@@ -16,8 +16,8 @@ use super::strangers::Standing;
 use super::table::{Asker, Keys, slot_of};
 use crate::device::Device;
 use crate::error::NicError;
+use crate::fabric::Way;
 use crate::nic::Nic;
-use crate::route::Way;
 
 /// The protocol's side of it.
 pub(super) enum Machine {
@@ -259,13 +259,13 @@ impl Nic {
             return;
         }
         talk.peer_slot = Some(slot);
-        self.watch_peer(slot);
-        if !self.shm.is_alive(slot) {
+        self.fabric.watch_peer(slot);
+        if !self.fabric.is_alive(slot) {
             self.cm_bereave(vec![Arc::clone(cell)], now);
         }
     }
 
-    /// As [`Nic::way_to`], for a message to QP 1 in the process at `slot`.
+    /// As [`crate::fabric::Fabric::way_to`], for a message to QP 1 in the process at `slot`.
     pub(super) fn way_of_mad(
         &self,
         device: &Device,
@@ -278,7 +278,7 @@ impl Nic {
             why: why.to_owned(),
         };
         let here = device.owns(path.dgid.to_ip());
-        if here && slot != self.qps.slot() && !self.shm.is_alive(slot) {
+        if here && slot != self.qps.slot() && !self.fabric.is_alive(slot) {
             return Err(unreachable("the process that it names has ended"));
         }
         let av = Av {
@@ -289,7 +289,10 @@ impl Nic {
             flow_label: path.flow_label,
             ..Av::default()
         };
-        match self.way_to(device, &av, adverb_link::qpn::compose(slot, 0)) {
+        match self
+            .fabric
+            .way_to(device, &av, adverb_link::qpn::compose(slot, 0))
+        {
             Ok(way) => Ok(way.unpaced()),
             Err(NicError::Unreachable { why, .. }) => Err(unreachable(&why)),
             Err(other) => Err(other),

@@ -11,9 +11,9 @@ use adverb_wire::Transport;
 use super::{QpCell, State};
 use crate::async_events::{AsyncKind, Source};
 use crate::clock;
+use crate::fabric::{Way, path_of};
 use crate::host::View;
 use crate::nic::Nic;
-use crate::route::{Way, path_of};
 use crate::sync::LockExt;
 
 impl QpCell {
@@ -45,7 +45,7 @@ impl QpCell {
                     break;
                 }
             }
-            nic.flush(now);
+            nic.fabric.flush(now);
             nic.nap_and_drive();
         }
     }
@@ -76,6 +76,7 @@ impl QpCell {
         }
         let nic = self.context.nic();
         let way = nic
+            .fabric
             .way_to(self.context.device(), &to.av, to.remote_qpn)
             .ok()?;
         state.recent = Some((*to, way.clone()));
@@ -98,7 +99,7 @@ impl QpCell {
         let timeout = adverb_wire::ack_timeout_ns(attrs.timeout).unwrap_or(FORGIVING_TIMEOUT_NS);
         let at = now.plus_nanos(timeout.saturating_mul(u64::from(attrs.retry_cnt) + 1));
         state.fails_at = Some(at);
-        nic.timers.register(at, self.number);
+        nic.fabric.look_again(at, self.number);
     }
 }
 

@@ -5,16 +5,23 @@
 //! ring is full the packet waits here and the rest waits in the socket.
 
 use std::collections::HashMap;
+use std::sync::Mutex;
 
 use adverb_engine::Instant;
 use adverb_link::shm::ShmRoute;
 use adverb_link::{Link, Meta, Route, SendError, qpn};
 
-use crate::nic::Nic;
+use super::Fabric;
 use crate::sync::LockExt;
 
+/// Nothing is read from sockets while something waits here.
 #[derive(Default)]
-pub(crate) struct HandOver {
+pub(super) struct HandOver {
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
     /// Finding a process costs system calls, so each is found once.
     routes: HashMap<u16, ShmRoute>,
     waiting: Vec<Packet>,
@@ -30,7 +37,7 @@ struct Packet {
 /// A process that takes nothing for this long loses its packets, so that the others get theirs.
 const PATIENCE_NS: u64 = 100_000_000;
 
-impl Nic {
+impl Fabric {
     /// Hands a packet to the process that owns queue pair `number`. False if nobody does.
     pub(crate) fn hand_over(&self, number: u32, meta: &Meta, bytes: &[u8], now: Instant) -> bool {
         self.hand_over_to(qpn::slot_of(number), meta, bytes, now)
@@ -38,10 +45,10 @@ impl Nic {
 
     /// Hands a packet to the process at `slot`. False if there is none, or if it is ourselves.
     pub(crate) fn hand_over_to(&self, slot: u16, meta: &Meta, bytes: &[u8], now: Instant) -> bool {
-        if slot == 0 || slot == self.qps.slot() {
+        if slot == 0 || slot == self.slot {
             return false;
         }
-        let mut held = self.handing_over.acquire();
+        let mut held = self.hand_over.held.acquire();
         let to = match held.routes.get(&slot).filter(|r| !r.is_dead()) {
             Some(route) => Route::Shm(route.clone()),
             None => {
@@ -73,8 +80,8 @@ impl Nic {
     }
 
     /// Tries again what waits. True when nothing waits any more.
-    pub(crate) fn finish_hand_over(&self, now: Instant) -> bool {
-        let mut held = self.handing_over.acquire();
+    pub(super) fn finish_hand_over(&self, now: Instant) -> bool {
+        let mut held = self.hand_over.held.acquire();
         if held.waiting.is_empty() {
             return true;
         }
@@ -97,6 +104,6 @@ impl Nic {
 
     /// Whether something waits for another process to make room.
     pub(crate) fn hands_over(&self) -> bool {
-        !self.handing_over.acquire().waiting.is_empty()
+        !self.hand_over.held.acquire().waiting.is_empty()
     }
 }

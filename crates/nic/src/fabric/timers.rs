@@ -26,7 +26,7 @@ pub(crate) const HELD_BACK: u32 = 0;
 /// In place of a QP: the connection manager.
 pub(crate) const CONNECTIONS: u32 = 1;
 
-pub(crate) struct Timers {
+pub(super) struct Timers {
     heap: Mutex<BinaryHeap<Reverse<(u64, u32)>>>,
     /// The earliest entry, so that a poll costs one load.
     next: AtomicU64,
@@ -35,7 +35,7 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    pub(crate) fn new() -> std::io::Result<Self> {
+    pub(super) fn new() -> std::io::Result<Self> {
         Ok(Self {
             heap: Mutex::new(BinaryHeap::new()),
             next: AtomicU64::new(NEVER),
@@ -43,12 +43,12 @@ impl Timers {
         })
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.alarm.fd()
     }
 
     /// Asks for `qp` to be looked at by `at`.
-    pub(crate) fn register(&self, at: Instant, qp: u32) {
+    pub(super) fn register(&self, at: Instant, qp: u32) {
         let at = at.as_nanos();
         let mut heap = self.heap.acquire();
         heap.push(Reverse((at, qp)));
@@ -58,12 +58,12 @@ impl Timers {
         }
     }
 
-    pub(crate) fn due(&self, now: Instant) -> bool {
+    pub(super) fn due(&self, now: Instant) -> bool {
         self.next.load(Ordering::Relaxed) <= now.as_nanos()
     }
 
     /// Takes the QPs whose entries have come up.
-    pub(crate) fn take_due(&self, now: Instant, into: &mut Vec<u32>) {
+    pub(super) fn take_due(&self, now: Instant, into: &mut Vec<u32>) {
         let mut heap = self.heap.acquire();
         while let Some(Reverse((at, qp))) = heap.peek().copied() {
             if at > now.as_nanos() {
@@ -79,23 +79,23 @@ impl Timers {
 }
 
 /// A descriptor that becomes readable at a moment.
-pub(crate) struct Alarm(OwnedFd);
+pub(super) struct Alarm(OwnedFd);
 
 impl Alarm {
-    pub(crate) fn new() -> std::io::Result<Self> {
+    pub(super) fn new() -> std::io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         Ok(Self(timerfd_create(TimerfdClockId::Monotonic, flags)?))
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
-    pub(crate) fn set(&self, at: Instant) {
+    pub(super) fn set(&self, at: Instant) {
         self.set_ns(at.as_nanos());
     }
 
-    pub(crate) fn clear(&self) {
+    pub(super) fn clear(&self) {
         self.set_ns(NEVER);
     }
 

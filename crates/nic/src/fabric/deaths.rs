@@ -8,22 +8,21 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
-use rustix::event::epoll;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::nic::{Nic, wake};
+use super::Fabric;
 use crate::sync::LockExt;
 
 #[derive(Default)]
-pub(crate) struct Peers {
+pub(super) struct Deaths {
     watched: Mutex<HashMap<u16, OwnedFd>>,
 }
 
-impl Nic {
+impl Fabric {
     /// Watches the process at `slot`, which something of ours has just been connected to.
     pub(crate) fn watch_peer(&self, slot: u16) {
-        let mut watched = self.peers.watched.acquire();
-        if watched.contains_key(&slot) || slot == self.qps.slot() {
+        let mut watched = self.deaths.watched.acquire();
+        if watched.contains_key(&slot) || slot == self.slot {
             return;
         }
         // A peer in another PID namespace has no number here; its death is then found only by
@@ -39,22 +38,17 @@ impl Nic {
         let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else {
             return;
         };
-        let data = epoll::EventData::new_u64(wake::PEER + u64::from(slot));
-        if epoll::add(&self.wakeups, &fd, data, epoll::EventFlags::IN).is_ok() {
+        if self.watch.death(&fd, slot).is_ok() {
             watched.insert(slot, fd);
         }
     }
 
-    /// The process at `slot` has ended: its queue pairs' peers get what they would get from
-    /// hardware after their retries, even those that were only waiting.
-    pub(crate) fn peer_died(&self, slot: u16) {
-        if let Some(fd) = self.peers.watched.acquire().remove(&slot) {
-            let _ = epoll::delete(&self.wakeups, &fd);
+    /// The process at `slot` has ended.
+    pub(crate) fn bury(&self, slot: u16) {
+        if let Some(fd) = self.deaths.watched.acquire().remove(&slot) {
+            self.watch.forget(&fd);
         }
-        let _ = self.shm.probe(slot);
+        self.probe(slot);
         self.shm.sweep();
-        let now = crate::clock::now();
-        self.qps.for_each(|cell| cell.peer_died(self, slot, now));
-        self.cm_peer_died(slot, now);
     }
 }

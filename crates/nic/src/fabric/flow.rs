@@ -5,10 +5,16 @@
 //! receiver can tell how far it is, in the page that its peers map, so the sender waits for it.
 //! Only forced UDP traffic needs this: by default the processes of a host use shared memory.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use adverb_engine::Instant;
 use adverb_link::shm::ShmRoute;
+
+use super::Fabric;
+use crate::clock;
+use crate::sync::LockExt;
 
 /// Packets that may be under way from one process to another.
 const WINDOW: u64 = 128;
@@ -19,9 +25,29 @@ const PATIENCE_NS: u64 = 5_000_000;
 /// How soon a sender that had to wait tries again, if nothing wakes it before.
 pub(crate) const RETRY_NS: u64 = 200_000;
 
+/// The traffic to each process of this host, by its slot.
+#[derive(Default)]
+pub(super) struct Flows {
+    known: Mutex<HashMap<u16, Arc<Flow>>>,
+}
+
+impl Fabric {
+    /// All queue pairs that talk to one process of this host over UDP share its pace.
+    pub(super) fn flow_to(&self, slot: u16) -> Option<Arc<Flow>> {
+        let peer = self.shm.route(slot)?;
+        let mut flows = self.flows.known.acquire();
+        if let Some(flow) = flows.get(&slot).filter(|f| !f.is_dead()) {
+            return Some(Arc::clone(flow));
+        }
+        let flow = Arc::new(Flow::new(peer, self.slot, clock::now()));
+        flows.insert(slot, Arc::clone(&flow));
+        Some(flow)
+    }
+}
+
 /// The traffic from this process to one peer.
-pub(crate) struct Flow {
-    pub(crate) peer: ShmRoute,
+pub(super) struct Flow {
+    pub(super) peer: ShmRoute,
     own_slot: u16,
     /// The peer's count when `sent` was zero.
     sent_at_zero: AtomicU64,
@@ -32,7 +58,7 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    pub(crate) fn new(peer: ShmRoute, own_slot: u16, now: Instant) -> Self {
+    fn new(peer: ShmRoute, own_slot: u16, now: Instant) -> Self {
         let arrived = peer.arrivals(own_slot);
         Self {
             peer,
@@ -45,13 +71,13 @@ impl Flow {
     }
 
     /// Whether the peer is gone; a later process in its slot is another peer.
-    pub(crate) fn is_dead(&self) -> bool {
+    fn is_dead(&self) -> bool {
         self.peer.is_dead()
     }
 
     /// Whether one more packet may go. Counts are advisory, so that threads racing here exceed
     /// the window by a packet each does no harm.
-    pub(crate) fn admits(&self, now: Instant) -> bool {
+    pub(super) fn admits(&self, now: Instant) -> bool {
         let arrived = self.peer.arrivals(self.own_slot);
         let base = self.sent_at_zero.load(Ordering::Relaxed);
         let sent = self.sent.load(Ordering::Relaxed);

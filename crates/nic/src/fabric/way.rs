@@ -1,22 +1,20 @@
 //! Which link a packet takes.
 
 use std::net::IpAddr;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use adverb_engine::{Av, Instant};
 use adverb_link::{Capabilities, Link, Path, Route, SendError, UdpLink, qpn};
 
+use super::Fabric;
+use super::flow::Flow;
 use crate::device::Device;
 use crate::error::NicError;
-use crate::flow::Flow;
-use crate::nic::Nic;
-use crate::sync::LockExt;
 
 /// A destination together with the link that reaches it.
 #[derive(Clone)]
 pub(crate) struct Way {
-    pub(crate) route: Route,
+    route: Route,
     udp: Option<Arc<UdpLink>>,
     /// Over UDP to a process of this host: how much of what we sent it has taken in.
     flow: Option<Arc<Flow>>,
@@ -40,17 +38,35 @@ impl Way {
         }
     }
 
+    /// Whether it leads over sockets.
+    pub(crate) fn is_udp(&self) -> bool {
+        matches!(self.route, Route::Udp(_))
+    }
+
+    /// The process of this host that it leads to by shared memory.
+    pub(crate) fn process(&self) -> Option<u16> {
+        match &self.route {
+            Route::Shm(route) => Some(route.slot()),
+            _ => None,
+        }
+    }
+
+    /// The group, if it leads to members that are not reached over the network.
+    pub(crate) fn group(&self) -> Option<IpAddr> {
+        self.group
+    }
+
     /// Whether it leads to a process of this host that is known to have ended.
     pub(crate) fn is_dead(&self) -> bool {
         matches!(&self.route, Route::Shm(route) if route.is_dead())
     }
 }
 
-impl Nic {
+impl Fabric {
     /// Finds the way to a queue pair. Shared memory when the destination is a living process of
     /// this host and user, UDP otherwise, as far as `ADVERB_LINKS` allows.
     pub(crate) fn way_to(&self, device: &Device, av: &Av, remote: u32) -> Result<Way, NicError> {
-        let links = self.config.links;
+        let links = self.links;
         let unreachable = |why: String| NicError::Unreachable {
             gid: av.dgid,
             qpn: remote,
@@ -64,7 +80,7 @@ impl Nic {
         if here {
             // Inside a process the loopback link *is* the shared memory link: there is no ring
             // from a process to itself.
-            if slot == self.qps.slot() && (links.loopback || links.shm) {
+            if slot == self.slot && (links.loopback || links.shm) {
                 return Ok(Way {
                     route: Route::Loopback,
                     udp: None,
@@ -130,20 +146,16 @@ impl Nic {
         }
     }
 
-    /// Opens the sockets of a device on which strangers may speak to us. On the loopback interface
-    /// there are no strangers as long as shared memory reaches everybody.
-    pub(crate) fn listen(&self, device: &Device) -> Result<(), NicError> {
-        let links = self.config.links;
-        if links.udp && !(device.is_loopback() && links.shm) {
-            self.open_udp(device)?;
-        }
-        Ok(())
+    /// Whether the members of a group are reached through the network rather than one by one.
+    pub(crate) fn groups_by_udp(&self, device: &Device) -> bool {
+        self.links.udp && !device.is_loopback()
     }
 
     pub(crate) fn capabilities(&self, way: &Way) -> Capabilities {
         self.link(way).capabilities()
     }
 
+    /// Sends a packet on a way that does not lead to a [`Way::group`].
     pub(crate) fn send(
         &self,
         way: &Way,
@@ -154,44 +166,7 @@ impl Nic {
         if way.flow.as_ref().is_some_and(|flow| !flow.admits(now)) {
             return Err(SendError::Full);
         }
-        if let Some(group) = way.group {
-            return self.send_to_group(group, meta, packet);
-        }
         self.link(way).send(&way.route, meta, packet)
-    }
-
-    /// All queue pairs that talk to one process of this host over UDP share its pace.
-    fn flow_to(&self, slot: u16) -> Option<Arc<Flow>> {
-        let peer = self.shm.route(slot)?;
-        let mut flows = self.flows.acquire();
-        if let Some(flow) = flows.get(&slot).filter(|f| !f.is_dead()) {
-            return Some(Arc::clone(flow));
-        }
-        let flow = Arc::new(Flow::new(peer, self.qps.slot(), crate::clock::now()));
-        flows.insert(slot, Arc::clone(&flow));
-        Some(flow)
-    }
-
-    /// Ends a batch on every link.
-    pub(crate) fn flush(&self, now: Instant) {
-        self.shm.flush(now.as_nanos());
-        if self.udp_open.load(Ordering::Acquire) {
-            self.each_udp(|link| link.flush(now.as_nanos()));
-        }
-    }
-
-    /// Calls `f` with the sockets of each device. Whoever holds the lock of a queue pair may open sockets, and `f` may ask for
-    /// such a lock, so none of ours is held meanwhile. Sockets once open stay.
-    pub(crate) fn each_udp(&self, mut f: impl FnMut(&UdpLink)) {
-        for at in 0.. {
-            let Some(link) = self.udp_at(at) else { return };
-            f(&link);
-        }
-    }
-
-    fn udp_at(&self, at: usize) -> Option<Arc<UdpLink>> {
-        let links = self.udp.read().unwrap_or_else(PoisonError::into_inner);
-        links.get(at).map(|(_, link)| Arc::clone(link))
     }
 
     /// Whether the peer is a living process of this host that has not looked since `sent`. What we
@@ -234,31 +209,4 @@ pub(crate) fn path_of(av: &Av) -> Path {
 /// this host are one peer: the made-up link-local GID has no address a socket could send from.
 pub(crate) fn same_peer(device: &Device, src: IpAddr, expected: IpAddr) -> bool {
     src == expected || (device.owns(src) && device.owns(expected))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::mpsc;
-    use std::time::Duration;
-
-    /// Otherwise a thread that holds a queue pair and opens sockets waits for one that looks into sockets and wants the
-    /// queue pair.
-    #[test]
-    fn sockets_are_opened_while_another_thread_looks_into_others() {
-        let nic = Nic::of_process().unwrap();
-        let device = crate::device::devices().unwrap().remove(0);
-        nic.open_udp(&device).unwrap();
-        let mut looked = false;
-        nic.each_udp(|_| {
-            let (opened, wait) = mpsc::channel();
-            let (nic, device) = (Arc::clone(&nic), Arc::clone(&device));
-            std::thread::spawn(move || {
-                drop(nic.udp.write());
-                opened.send(nic.open_udp(&device).is_ok())
-            });
-            looked |= wait.recv_timeout(Duration::from_secs(30)).unwrap();
-        });
-        assert!(looked);
-    }
 }
