@@ -46,6 +46,9 @@ pub enum NicError {
     /// Somebody else has the port: that of RoCE, or one of a port space.
     #[error("{0}")]
     PortTaken(String),
+    /// As `PortTaken`, where one of the two is bound to every address: a kernel tells the two cases apart.
+    #[error("{0}")]
+    PortCovered(String),
     /// An environment variable that cannot be understood.
     #[error("{name}={value}: wants {wants}")]
     Setting {

@@ -28,6 +28,11 @@ impl Kind for Ah {
         // SAFETY: as our caller promises.
         unsafe { (*public).handle }
     }
+
+    unsafe fn context(public: *const Self::Public) -> *mut ibv_context {
+        // SAFETY: as our caller promises.
+        unsafe { (*public).context }
+    }
 }
 
 /// # Safety

@@ -21,6 +21,11 @@ impl Kind for Channel {
     type Public = ibv_comp_channel;
     const NAME: &'static str = "completion channel";
     const MARK: u64 = 0xadcc_0000_0000_0001;
+
+    unsafe fn context(public: *const Self::Public) -> *mut ibv_context {
+        // SAFETY: as our caller promises.
+        unsafe { (*public).context }
+    }
 }
 
 /// `ibv_create_comp_channel(3)`.

@@ -13,7 +13,7 @@ use crate::call;
 use crate::channel::Channel;
 use crate::context::together;
 use crate::errno::{self, Error};
-use crate::handle::{Kind, Object, find, find_context, find_if_any, not_null};
+use crate::handle::{Kind, Object, find, find_context, find_for_work, find_if_any, not_null};
 use crate::pd::Share;
 
 /// A completion queue. Each can also be read in place (`cq_ex.rs`), if it was created for that.
@@ -37,6 +37,11 @@ impl Kind for Cq {
     unsafe fn handle(public: *const Self::Public) -> u32 {
         // SAFETY: as our caller promises.
         unsafe { (*public).base.handle }
+    }
+
+    unsafe fn context(public: *const Self::Public) -> *mut ibv_context {
+        // SAFETY: as our caller promises.
+        unsafe { (*public).base.context }
     }
 }
 
@@ -179,7 +184,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 /// `cq` is NULL or a CQ.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: as our caller promises.
-    let armed = unsafe { find::<Cq>(cq.cast()) }
+    let armed = unsafe { find_for_work::<Cq>(cq.cast()) }
         .and_then(|cq| cq.nic.req_notify(solicited_only != 0).map_err(Error::from));
     errno::status("ibv_req_notify_cq", armed)
 }
@@ -190,7 +195,7 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
 /// `cq` is NULL or a CQ; `wc` is good for `count` entries.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut ibv_wc) -> c_int {
     // SAFETY: as our caller promises.
-    let polled = match unsafe { find::<Cq>(cq.cast()) } {
+    let polled = match unsafe { find_for_work::<Cq>(cq.cast()) } {
         // SAFETY: likewise.
         Ok(cq) => unsafe { poll(cq, count, wc) },
         Err(error) => Err(error),

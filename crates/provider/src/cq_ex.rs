@@ -12,7 +12,7 @@ use crate::call;
 use crate::context::together;
 use crate::cq::{self, Cq};
 use crate::errno::{self, Error};
-use crate::handle::{Object, find, not_null};
+use crate::handle::{Object, find, find_for_work, not_null};
 use crate::misc;
 use crate::pd::Pd;
 
@@ -150,7 +150,7 @@ fn give_turn(cq: &Object<Cq>) {
 /// `ibv_start_poll`: 0, or ENOENT when the queue is empty, and then `ibv_end_poll` must not be called.
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     // SAFETY: the function was reached through the CQ.
-    let cq = match unsafe { find::<Cq>(cq) } {
+    let cq = match unsafe { find_for_work::<Cq>(cq) } {
         Ok(cq) => cq,
         Err(error) => return errno::status("ibv_start_poll", Err(error)),
     };
@@ -186,7 +186,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 /// `ibv_next_poll`: 0, or ENOENT when there is no further one; `ibv_end_poll` is due in either case.
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: the function was reached through the CQ.
-    match unsafe { find::<Cq>(cq) } {
+    match unsafe { find_for_work::<Cq>(cq) } {
         Ok(cq) if !cq.reading.load(Ordering::Relaxed) => errno::status(
             "ibv_next_poll",
             Err(Error::Argument(
@@ -204,7 +204,7 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     // SAFETY: the function was reached through the CQ.
-    match unsafe { find::<Cq>(cq) } {
+    match unsafe { find_for_work::<Cq>(cq) } {
         Ok(cq) => {
             if cq.reading.swap(false, Ordering::Relaxed) {
                 give_turn(cq);
@@ -217,10 +217,10 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
 /// The completion that is being read; a blank one for a pointer to something else.
 ///
 /// # Safety
-/// As [`find`].
+/// As [`find_for_work`].
 unsafe fn current(cq: *mut ibv_cq_ex) -> Completion {
     // SAFETY: as our caller promises, and it is this thread's turn.
-    unsafe { find::<Cq>(cq).map_or(cq::BLANK, |cq| *cq.current.get()) }
+    unsafe { find_for_work::<Cq>(cq).map_or(cq::BLANK, |cq| *cq.current.get()) }
 }
 
 macro_rules! readers {

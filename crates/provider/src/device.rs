@@ -11,7 +11,7 @@ use adverb_abi::types::{IBV_NODE_CA, IBV_TRANSPORT_IB, Zeroed as _, ibv_device};
 
 use crate::call;
 use crate::errno::{self, Error};
-use crate::handle::{Kind, Object, find};
+use crate::handle::{Kind, Object, not_null};
 
 /// A device of the software NIC.
 pub(crate) struct Device {
@@ -137,26 +137,47 @@ pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     unsafe { libc::free(list.cast()) };
 }
 
-/// `ibv_get_device_name(3)`: NULL for what is no device of ours.
+/// `ibv_get_device_name(3)`: what the structure says, also in one that a program has built by hand.
 ///
 /// # Safety
-/// `device` is NULL or a device.
+/// `device` is NULL or a device, ours or not.
 pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
-    // SAFETY: as our caller promises.
-    match unsafe { find::<Device>(device) } {
-        // SAFETY: the device is alive, and nobody writes to its name.
-        Ok(device) => unsafe { (&raw const (*device.public()).name).cast() },
+    match not_null(device, Device::NAME) {
+        // SAFETY: not NULL, so the caller says that it can be read.
+        Ok(()) => unsafe { (&raw const (*device).name).cast() },
         Err(error) => errno::pointer::<c_char>("ibv_get_device_name", Err(error)),
     }
+}
+
+/// The device behind a structure: one of ours, or one that a program has built by hand with the name of one of ours.
+/// What lies behind such a structure is not looked at.
+///
+/// # Safety
+/// `device` is NULL or a device, ours or not.
+unsafe fn look_up(device: *mut ibv_device) -> Result<&'static Object<Device>, Error> {
+    not_null(device, Device::NAME)?;
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(object) = known.0.iter().find(|known| known.public() == device) {
+        return Ok(object);
+    }
+    // SAFETY: not NULL, so the caller says that it can be read; the copy is looked at within its bounds.
+    let name = unsafe { (&raw const (*device).name).read_unaligned() };
+    let name = name.iter().take_while(|c| **c != 0).map(|c| *c as u8);
+    // The newest of a name: an interface that went and came again is another device.
+    let mut named = known.0.iter().rev();
+    named
+        .find(|known| name.clone().eq(known.nic.name.bytes()))
+        .copied()
+        .ok_or(Error::Foreign(Device::NAME))
 }
 
 /// `ibv_get_device_guid(3)`: big-endian, 0 for what is no device of ours.
 ///
 /// # Safety
-/// `device` is NULL or a device.
+/// As [`ibv_get_device_name`].
 pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
     // SAFETY: as our caller promises.
-    match unsafe { find::<Device>(device) } {
+    match unsafe { look_up(device) } {
         Ok(device) => device.nic.guid.to_be(),
         Err(error) => {
             errno::report("ibv_get_device_guid", &error);
@@ -169,9 +190,9 @@ pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
 /// `ibv_get_device_index(3)`: the number in the device's name.
 ///
 /// # Safety
-/// `device` is NULL or a device.
+/// As [`ibv_get_device_name`].
 pub unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
     // SAFETY: as our caller promises.
-    let body = || unsafe { find::<Device>(device) }.map(|device| device.nic.index as c_int);
+    let body = || unsafe { look_up(device) }.map(|device| device.nic.index as c_int);
     call::minus_one("ibv_get_device_index", body)
 }

@@ -152,6 +152,7 @@ fn errno_of_nic(error: &NicError) -> c_int {
         NicError::Fault { .. } => libc::EFAULT,
         NicError::Unreachable { .. } => libc::EHOSTUNREACH,
         NicError::PortTaken(_) => libc::EADDRINUSE,
+        NicError::PortCovered(_) => libc::EADDRNOTAVAIL,
         NicError::State { .. } => libc::EINVAL,
         NicError::NoDevice { .. } => libc::ENODEV,
         NicError::Io { source, .. } => errno_of_io(source),

@@ -31,6 +31,14 @@ pub(crate) trait Kind: Sized {
     unsafe fn handle(_public: *const Self::Public) -> u32 {
         0
     }
+
+    /// The context in the public part, through which a kernel would look for the number; NULL if there is none.
+    ///
+    /// # Safety
+    /// The public part can be read.
+    unsafe fn context(_public: *const Self::Public) -> *mut ibv_context {
+        std::ptr::null_mut()
+    }
 }
 
 /// A public part, a mark, a private part.
@@ -38,8 +46,9 @@ pub(crate) trait Kind: Sized {
 pub(crate) struct Object<K: Kind> {
     public: UnsafeCell<K::Public>,
     mark: AtomicU64,
-    /// The handle as it was at creation.
+    /// Handle and address of the context as they were at creation.
     handle: u32,
+    context: usize,
     own: K,
 }
 
@@ -52,6 +61,8 @@ impl<K: Kind> Object<K> {
         Box::leak(Box::new(Self {
             // SAFETY: it is in hand.
             handle: unsafe { K::handle(&raw const public) },
+            // SAFETY: likewise.
+            context: unsafe { K::context(&raw const public) }.addr(),
             public: UnsafeCell::new(public),
             mark: AtomicU64::new(K::MARK),
             own,
@@ -68,6 +79,8 @@ impl<K: Kind> Object<K> {
             Ok((public, own)) => Ok(place.write(Self {
                 // SAFETY: it is in hand.
                 handle: unsafe { K::handle(&raw const public) },
+                // SAFETY: likewise.
+                context: unsafe { K::context(&raw const public) }.addr(),
                 public: UnsafeCell::new(public),
                 mark: AtomicU64::new(K::MARK),
                 own,
@@ -110,12 +123,36 @@ impl<K: Kind> Deref for Object<K> {
     }
 }
 
-/// The object behind a pointer of C.
+/// The object behind a pointer of C, for control verbs: a kernel would look for it by its number and its context, so
+/// both must be as they were.
+///
+/// # Safety
+/// As [`find_for_work`].
+pub(crate) unsafe fn find<'a, K: Kind>(pointer: *mut K::Public) -> Result<&'a Object<K>, Error> {
+    // SAFETY: as our caller promises.
+    let object = unsafe { find_for_work::<K>(pointer) }?;
+    // SAFETY: the object is alive, so its public part can be read.
+    let (handle, context) = unsafe { (K::handle(object.public()), K::context(object.public())) };
+    if handle != object.handle {
+        return Err(Error::NoSuch {
+            what: K::NAME,
+            handle,
+        });
+    }
+    if context.addr() != object.context {
+        return Err(Error::OtherContext(K::NAME));
+    }
+    Ok(object)
+}
+
+/// The object behind a pointer of C, for the data path, which reads neither number nor context, as on cards.
 ///
 /// # Safety
 /// A pointer that is not NULL must point to readable memory as large as the object. The result is used no longer than
 /// the call that asked, in which C must not destroy the object.
-pub(crate) unsafe fn find<'a, K: Kind>(pointer: *mut K::Public) -> Result<&'a Object<K>, Error> {
+pub(crate) unsafe fn find_for_work<'a, K: Kind>(
+    pointer: *mut K::Public,
+) -> Result<&'a Object<K>, Error> {
     if pointer.is_null() {
         return Err(Error::Null(K::NAME));
     }
@@ -129,16 +166,7 @@ pub(crate) unsafe fn find<'a, K: Kind>(pointer: *mut K::Public) -> Result<&'a Ob
         return Err(Error::Foreign(K::NAME));
     }
     // SAFETY: the mark says that `create` made it and nobody has freed it.
-    let object = unsafe { &*object };
-    // SAFETY: likewise, so its public part can be read.
-    let handle = unsafe { K::handle(object.public()) };
-    if handle != object.handle {
-        return Err(Error::NoSuch {
-            what: K::NAME,
-            handle,
-        });
-    }
-    Ok(object)
+    Ok(unsafe { &*object })
 }
 
 /// As [`find`], for a pointer that may be NULL.

@@ -32,6 +32,11 @@ impl Kind for Mr {
         // SAFETY: as our caller promises.
         unsafe { (*public).handle }
     }
+
+    unsafe fn context(public: *const Self::Public) -> *mut ibv_context {
+        // SAFETY: as our caller promises.
+        unsafe { (*public).context }
+    }
 }
 
 /// Checks what is asked for. Bits of the optional range that nobody knows are hints, and dropped.
@@ -65,9 +70,6 @@ unsafe fn register(
     // SAFETY: as our caller promises.
     let domain = unsafe { find::<Pd>(pd) }?;
     let access = access(bits)?;
-    if length == 0 {
-        return Err(Error::Argument("the region has no bytes"));
-    }
     let nic = domain
         .share()
         .nic
@@ -153,7 +155,8 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     })
 }
 
-/// What `ibv_reg_mr` of newer headers becomes when optional access bits are set.
+/// What `ibv_reg_mr` and `ibv_reg_mr_iova` of newer headers become when optional access bits are set, or when the compiler
+/// does not know the bits. The former passes the address as `iova`, and is to count from 0 all the same if the bits say so.
 ///
 /// # Safety
 /// As [`ibv_reg_mr`].
@@ -164,6 +167,10 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: c_uint,
 ) -> *mut ibv_mr {
+    let iova = match iova == addr as u64 {
+        true => own_iova(addr, access),
+        false => iova,
+    };
     // SAFETY: as our caller promises.
     call::pointer("ibv_reg_mr_iova2", || unsafe {
         register(pd, addr, length, iova, access)
@@ -274,8 +281,29 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
 const REREG_FLAGS: c_uint =
     IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
 
+/// Arguments that contradict each other, which the manual tells from what cannot be done.
+fn check_input(flags: c_uint, addr: *mut c_void, length: usize, bits: c_uint) -> Result<(), Error> {
+    if flags & !REREG_FLAGS != 0 {
+        return Err(Error::Bits {
+            what: "flags",
+            bits: u64::from(flags & !REREG_FLAGS),
+        });
+    }
+    if flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0 && (length == 0 || addr.is_null()) {
+        return Err(Error::Argument(
+            "the new place of the region has no bytes or no address",
+        ));
+    }
+    if flags & IBV_REREG_MR_CHANGE_ACCESS == 0 && bits != 0 {
+        return Err(Error::Argument(
+            "access is given without IBV_REREG_MR_CHANGE_ACCESS",
+        ));
+    }
+    Ok(())
+}
+
 /// # Safety
-/// As [`ibv_rereg_mr`].
+/// As [`ibv_rereg_mr`]; the arguments have passed `check_input`.
 unsafe fn change(
     mr: &Object<Mr>,
     flags: c_uint,
@@ -284,27 +312,12 @@ unsafe fn change(
     length: usize,
     bits: c_uint,
 ) -> Result<(), Error> {
-    if flags & !REREG_FLAGS != 0 || flags == 0 {
-        return Err(Error::Bits {
-            what: "flags",
-            bits: u64::from(flags & !REREG_FLAGS),
-        });
+    if flags == 0 {
+        return Err(Error::Argument("the flags ask for no change"));
     }
-    let translation = if flags & IBV_REREG_MR_CHANGE_TRANSLATION == 0 {
-        None
-    } else if length == 0 || addr.is_null() {
-        return Err(Error::Argument(
-            "the new place of the region has no bytes or no address",
-        ));
-    } else {
-        Some((addr as u64, length as u64))
-    };
+    let translation =
+        (flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0).then_some((addr as u64, length as u64));
     let new_access = match flags & IBV_REREG_MR_CHANGE_ACCESS {
-        0 if bits != 0 => {
-            return Err(Error::Argument(
-                "access is given without IBV_REREG_MR_CHANGE_ACCESS",
-            ));
-        }
         0 => None,
         _ => Some(access(bits)?),
     };
@@ -351,7 +364,9 @@ unsafe fn change(
     Ok(())
 }
 
-/// `ibv_rereg_mr(3)`. On failure the old registration is intact, which -1 says; none of the other codes can occur.
+/// `ibv_rereg_mr(3)`. On failure the old registration is intact and usable: IBV_REREG_MR_ERR_INPUT (-1) for arguments that
+/// contradict each other, IBV_REREG_MR_ERR_CMD (-4) for what cannot be done. The other codes are about fork, which needs
+/// nothing here.
 ///
 /// # Safety
 /// `mr` is NULL or a region, `pd` a domain where the flags name it.
@@ -363,17 +378,21 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
+    let (flags, access) = (flags as c_uint, access as c_uint);
+    let mut code = IBV_REREG_MR_ERR_INPUT;
     let body = || {
+        not_null(mr, Mr::NAME)?;
+        check_input(flags, addr, length, access)?;
+        code = IBV_REREG_MR_ERR_CMD;
         // SAFETY: as our caller promises.
-        unsafe { find::<Mr>(mr) }
-            // SAFETY: likewise.
-            .and_then(|mr| unsafe {
-                change(mr, flags as c_uint, pd, addr, length, access as c_uint)
-            })
-            .map(|()| 0)
+        let mr = unsafe { find::<Mr>(mr) }?;
+        // SAFETY: likewise.
+        unsafe { change(mr, flags, pd, addr, length, access) }.map(|()| 0)
     };
-    const { assert!(IBV_REREG_MR_ERR_INPUT == -1) };
-    call::minus_one("ibv_rereg_mr", body)
+    match call::minus_one("ibv_rereg_mr", body) {
+        0 => 0,
+        _ => code,
+    }
 }
 
 #[cfg(test)]

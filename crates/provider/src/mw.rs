@@ -8,7 +8,7 @@ use adverb_engine::{Access, Key, MwBind, SendData, SendOp, SendWr, WindowType};
 
 use crate::call;
 use crate::errno::Error;
-use crate::handle::{Kind, Object, find, find_if_any, not_null};
+use crate::handle::{Kind, Object, find, find_for_work, find_if_any, not_null};
 use crate::mr::Mr;
 use crate::pd::{Pd, Share};
 use crate::post;
@@ -30,6 +30,11 @@ impl Kind for Mw {
     unsafe fn handle(public: *const Self::Public) -> u32 {
         // SAFETY: as our caller promises.
         unsafe { (*public).handle }
+    }
+
+    unsafe fn context(public: *const Self::Public) -> *mut ibv_context {
+        // SAFETY: as our caller promises.
+        unsafe { (*public).context }
     }
 }
 
@@ -108,8 +113,11 @@ unsafe fn binding(mw: &Object<Mw>, new_key: u32, info: &ibv_mw_bind_info) -> Res
             what: "mw_access_flags",
             bits: u64::from(bits & !GIVEN.bits()),
         })?;
-    // SAFETY: as our caller promises.
-    let region = unsafe { find_if_any::<Mr>(info.mr) }?;
+    let region = match info.mr.is_null() {
+        true => None,
+        // SAFETY: as our caller promises.
+        false => Some(unsafe { find_for_work::<Mr>(info.mr) }?),
+    };
     Ok(MwBind {
         window: mw.nic.key(),
         new_key: Key(new_key),
@@ -130,7 +138,7 @@ pub(crate) unsafe fn operation(
     info: &ibv_mw_bind_info,
 ) -> Result<SendOp, Error> {
     // SAFETY: as our caller promises.
-    let mw = unsafe { find::<Mw>(mw) }?;
+    let mw = unsafe { find_for_work::<Mw>(mw) }?;
     // SAFETY: the window is alive.
     if unsafe { (*mw.public()).r#type } != IBV_MW_TYPE_2 {
         return Err(Error::Argument(
@@ -152,7 +160,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
 ) -> c_int {
     let post = || -> Result<(), Error> {
         // SAFETY: as our caller promises.
-        let (qp, mw) = unsafe { (find::<Qp>(qp.cast())?, find::<Mw>(mw)?) };
+        let (qp, mw) = unsafe { (find_for_work::<Qp>(qp.cast())?, find_for_work::<Mw>(mw)?) };
         not_null(bind, "bind request")?;
         // SAFETY: not NULL, so the caller says that it can be read.
         let bind = unsafe { *bind };

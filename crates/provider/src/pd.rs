@@ -40,6 +40,11 @@ impl Kind for Pd {
         // SAFETY: as our caller promises.
         unsafe { (*public).handle }
     }
+
+    unsafe fn context(public: *const Self::Public) -> *mut ibv_context {
+        // SAFETY: as our caller promises.
+        unsafe { (*public).context }
+    }
 }
 
 impl Pd {
@@ -62,6 +67,11 @@ impl Kind for Td {
     type Public = ibv_td;
     const NAME: &'static str = "thread domain";
     const MARK: u64 = 0xad7d_0000_0000_0001;
+
+    unsafe fn context(public: *const Self::Public) -> *mut ibv_context {
+        // SAFETY: as our caller promises.
+        unsafe { (*public).context }
+    }
 }
 
 /// Fails if anybody but the owner holds it.

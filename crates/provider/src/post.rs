@@ -15,7 +15,7 @@ use adverb_engine::{
 
 use crate::ah::Ah;
 use crate::errno::{self, Error};
-use crate::handle::{Object, find};
+use crate::handle::{Object, find_for_work};
 use crate::mw;
 use crate::qp::Qp;
 use crate::srq::Srq;
@@ -206,7 +206,7 @@ pub(crate) unsafe fn datagram(
     remote_qkey: u32,
 ) -> Result<UdAddress, Error> {
     // SAFETY: as our caller promises.
-    let ah = unsafe { find::<Ah>(ah) }?;
+    let ah = unsafe { find_for_work::<Ah>(ah) }?;
     Ok(UdAddress {
         av: *ah.nic.av(),
         remote_qpn,
@@ -327,7 +327,7 @@ impl fmt::Display for Posting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)?;
         // SAFETY: NULL or a queue pair, says the caller of the call.
-        match unsafe { find::<Qp>(self.1.cast()) } {
+        match unsafe { find_for_work::<Qp>(self.1.cast()) } {
             Ok(qp) => write!(f, " on QP {:#08x}", qp.nic.number()),
             Err(_) => Ok(()),
         }
@@ -344,7 +344,7 @@ pub(crate) unsafe extern "C" fn post_send(
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
     // SAFETY: as our caller promises.
-    let posted = match unsafe { find::<Qp>(qp.cast()) } {
+    let posted = match unsafe { find_for_work::<Qp>(qp.cast()) } {
         Ok(qp) => {
             // SAFETY: likewise.
             let posted = unsafe { walk(wr, bad, |wr| send_one(qp, wr).map(|()| wr.next)) };
@@ -366,7 +366,7 @@ pub(crate) unsafe extern "C" fn post_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: as our caller promises.
-    let posted = match unsafe { find::<Qp>(qp.cast()) } {
+    let posted = match unsafe { find_for_work::<Qp>(qp.cast()) } {
         // SAFETY: likewise.
         Ok(qp) => unsafe {
             walk(wr, bad, |wr| {
@@ -388,7 +388,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: as our caller promises.
-    let posted = match unsafe { find::<Srq>(srq) } {
+    let posted = match unsafe { find_for_work::<Srq>(srq) } {
         // SAFETY: likewise.
         Ok(srq) => unsafe {
             walk(wr, bad, |wr| {

@@ -45,6 +45,11 @@ impl Kind for Qp {
         // SAFETY: as our caller promises.
         unsafe { (*public).qp_base.handle }
     }
+
+    unsafe fn context(public: *const Self::Public) -> *mut ibv_context {
+        // SAFETY: as our caller promises.
+        unsafe { (*public).qp_base.context }
+    }
 }
 
 const ATTRS: u32 = IBV_QP_INIT_ATTR_PD

@@ -17,7 +17,7 @@ use adverb_engine::{
 use adverb_wire::Transport;
 
 use crate::errno::{self, Error};
-use crate::handle::{Object, find, not_null};
+use crate::handle::{Object, find_for_work, not_null};
 use crate::mw;
 use crate::post;
 use crate::qp::Qp;
@@ -309,10 +309,10 @@ impl List {
 /// Runs `work` on the list of the queue pair whose turn this thread has; without a turn nothing happens.
 ///
 /// # Safety
-/// As [`find`].
+/// As [`find_for_work`].
 unsafe fn with_list(call: &str, qp: *mut ibv_qp_ex, work: impl FnOnce(&Object<Qp>, &mut List)) {
     // SAFETY: as our caller promises.
-    let found = unsafe { find::<Qp>(qp) }.and_then(|qp| match &qp.builder {
+    let found = unsafe { find_for_work::<Qp>(qp) }.and_then(|qp| match &qp.builder {
         Some(builder) if builder.open.load(Ordering::Relaxed) => Ok((qp, builder)),
         _ => Err(Error::Argument("ibv_wr_start has not been called")),
     });
@@ -324,7 +324,7 @@ unsafe fn with_list(call: &str, qp: *mut ibv_qp_ex, work: impl FnOnce(&Object<Qp
 }
 
 /// # Safety
-/// As [`find`].
+/// As [`find_for_work`].
 unsafe fn begin(call: &str, qp: *mut ibv_qp_ex, op: SendOp) {
     // SAFETY: as our caller promises.
     unsafe {
@@ -340,7 +340,7 @@ unsafe fn begin(call: &str, qp: *mut ibv_qp_ex, op: SendOp) {
 }
 
 /// # Safety
-/// As [`find`].
+/// As [`find_for_work`].
 unsafe fn set(call: &str, qp: *mut ibv_qp_ex, work: impl FnOnce(&mut List) -> Result<(), Error>) {
     // SAFETY: as our caller promises.
     unsafe {
@@ -355,7 +355,7 @@ unsafe fn set(call: &str, qp: *mut ibv_qp_ex, work: impl FnOnce(&mut List) -> Re
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     // SAFETY: the function was reached through the queue pair.
-    let Ok(qp) = (unsafe { find::<Qp>(qp) }) else {
+    let Ok(qp) = (unsafe { find_for_work::<Qp>(qp) }) else {
         return;
     };
     let Some(builder) = &qp.builder else { return };
@@ -369,13 +369,13 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 /// Ends the turn, after `last` has done something with the list.
 ///
 /// # Safety
-/// As [`find`].
+/// As [`find_for_work`].
 unsafe fn finish(
     qp: *mut ibv_qp_ex,
     last: impl FnOnce(&Object<Qp>, &mut List) -> Result<(), Error>,
 ) -> Result<(), Error> {
     // SAFETY: as our caller promises.
-    let qp = unsafe { find::<Qp>(qp) }?;
+    let qp = unsafe { find_for_work::<Qp>(qp) }?;
     let builder = qp.builder.as_ref().ok_or(Error::Argument(
         "the queue pair was not created with send_ops_flags",
     ))?;

@@ -28,6 +28,11 @@ impl Kind for Srq {
         // SAFETY: as our caller promises.
         unsafe { (*public).handle }
     }
+
+    unsafe fn context(public: *const Self::Public) -> *mut ibv_context {
+        // SAFETY: as our caller promises.
+        unsafe { (*public).context }
+    }
 }
 
 /// What an SRQ in an XRC domain has besides.

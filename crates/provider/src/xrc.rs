@@ -21,6 +21,11 @@ impl Kind for Xrcd {
     type Public = ibv_xrcd;
     const NAME: &'static str = "XRC domain";
     const MARK: u64 = 0xad8c_0000_0000_0001;
+
+    unsafe fn context(public: *const Self::Public) -> *mut ibv_context {
+        // SAFETY: as our caller promises.
+        unsafe { (*public).context }
+    }
 }
 
 /// The domain that a call in `context` names.

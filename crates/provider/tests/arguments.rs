@@ -6,7 +6,7 @@
 
 mod common;
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 use std::mem::{MaybeUninit, offset_of, size_of};
 use std::ptr::{null, null_mut};
 
@@ -177,7 +177,6 @@ fn values_out_of_range_are_refused() {
         ibv_create_cq(w.context, c_int::MAX, null_mut(), null_mut(), 0),
         ibv_create_cq(w.context, 1, null_mut(), null_mut(), -1),
         ibv_create_cq(w.context, 1, null_mut(), null_mut(), (*w.context).num_comp_vectors),
-        ibv_reg_mr(w.pd, at, 0, 0),
         ibv_reg_mr(w.pd, at, 8, IBV_ACCESS_REMOTE_WRITE as c_int),
         ibv_reg_mr(w.pd, at, 8, IBV_ACCESS_REMOTE_ATOMIC as c_int),
         ibv_reg_mr(w.pd, at, 8, 1 << 15),
@@ -325,5 +324,25 @@ fn a_context_is_the_end_of_a_table_of_the_newest_size() {
             attr.node_guid
         });
         assert_ne!(*device.add(1).cast::<u64>(), 0);
+    }
+}
+
+/// Programs keep a device's name in a structure of their own, and ask for it there.
+#[test]
+fn a_device_that_a_program_has_built_by_hand_has_the_name_it_says() {
+    let w = World::new();
+    unsafe {
+        let real = (*w.context).device;
+        let mut own = ibv_device::zeroed();
+        own.name = (*real).name;
+        assert_eq!(
+            ibv_get_device_name(&mut own),
+            (&raw const own.name).cast::<c_char>()
+        );
+        assert_eq!(ibv_get_device_guid(&mut own), ibv_get_device_guid(real));
+        assert_eq!(ibv_get_device_index(&mut own), ibv_get_device_index(real));
+        own.name[0] = b'?' as c_char;
+        assert_eq!(ibv_get_device_index(&mut own), -1);
+        assert_eq!(ibv_get_device_guid(&mut own), 0);
     }
 }

@@ -57,7 +57,7 @@ const fn nowhere<T>() -> *mut T {
 const ROWS: &[Row] = rows! {
     // Devices and their attributes.
     ibv_get_device_name, "NULL", EINVAL => |s| { let _ = s; ibv_get_device_name(null_mut()).cast_mut() };
-    ibv_get_device_name, "a context", EINVAL => |s| ibv_get_device_name(s.a.context.cast()).cast_mut();
+    ibv_get_device_index, "a name that no device has", EINVAL => |s| { let _ = s; ibv_get_device_index(&mut ibv_device::zeroed()) };
     ibv_get_device_index, "NULL", EINVAL => |s| { let _ = s; ibv_get_device_index(null_mut()) };
     ibv_get_device_guid, "NULL", EINVAL => |s| { let _ = s; if ibv_get_device_guid(null_mut()) == 0 { errno() } else { 0 } };
     ibv_open_device, "NULL", EINVAL => |s| { let _ = s; ibv_open_device(null_mut()) };
@@ -103,6 +103,7 @@ const ROWS: &[Row] = rows! {
     ibv_dealloc_pd, "NULL", EINVAL => |s| { let _ = s; ibv_dealloc_pd(null_mut()) };
     ibv_dealloc_pd, "a domain in use", EBUSY => |s| ibv_dealloc_pd(s.a.pd);
     ibv_dealloc_pd, "an altered handle", ENOENT => |s| s.altered(&raw mut (*s.a.pd).handle, || ibv_dealloc_pd(s.a.pd));
+    ibv_dealloc_pd, "another context put in", EINVAL => |s| s.elsewhere(&raw mut (*s.a.pd).context, || ibv_dealloc_pd(s.a.pd));
     ibv_import_pd, "no such number", ENOENT => |s| ibv_import_pd(s.a.context, 0x7fff_ffff);
     alloc_td, "unknown attributes", EOPNOTSUPP => |s| s.table().alloc_td.unwrap()(s.a.context, &mut ibv_td_init_attr { comp_mask: 1 });
     dealloc_td, "NULL", EINVAL => |s| s.table().dealloc_td.unwrap()(null_mut());
@@ -114,7 +115,6 @@ const ROWS: &[Row] = rows! {
 
     // Memory regions.
     ibv_reg_mr, "no PD", EINVAL => |s| ibv_reg_mr(null_mut(), s.at(), 8, 0);
-    ibv_reg_mr, "no bytes", EINVAL => |s| ibv_reg_mr(s.a.pd, s.at(), 0, 0);
     ibv_reg_mr, "huge", EINVAL => |s| ibv_reg_mr(s.a.pd, s.at(), HUGE, 0);
     ibv_reg_mr, "wraps around", EINVAL => |s| ibv_reg_mr(s.a.pd, std::ptr::without_provenance_mut(HUGE - 100), 4096, 0);
     ibv_reg_mr, "not mapped", EFAULT => |s| ibv_reg_mr(s.a.pd, nowhere(), 8, 0);
@@ -123,7 +123,7 @@ const ROWS: &[Row] = rows! {
     ibv_reg_mr, "remote atomic alone", EINVAL => |s| ibv_reg_mr(s.a.pd, s.at(), 8, IBV_ACCESS_REMOTE_ATOMIC as c_int);
     ibv_reg_mr, "persistent flush", EOPNOTSUPP => |s| ibv_reg_mr(s.a.pd, s.at(), 8, IBV_ACCESS_FLUSH_PERSISTENT as c_int);
     ibv_reg_mr, "an altered PD handle", ENOENT => |s| s.altered(&raw mut (*s.a.pd).handle, || ibv_reg_mr(s.a.pd, s.at(), 8, 0).refused());
-    ibv_reg_mr_iova, "no bytes", EINVAL => |s| ibv_reg_mr_iova(s.a.pd, s.at(), 0, 0, 0);
+    ibv_reg_mr, "another context put in", EINVAL => |s| s.elsewhere(&raw mut (*s.a.pd).context, || ibv_reg_mr(s.a.pd, s.at(), 8, 0).refused());
     ibv_reg_mr_iova, "keys that wrap around", EINVAL => |s| ibv_reg_mr_iova(s.a.pd, s.at(), 64, u64::MAX - 8, 0);
     ibv_reg_mr_iova2, "no PD", EINVAL => |s| ibv_reg_mr_iova2(null_mut(), s.at(), 8, 0, 0);
     ibv_reg_mr_iova2, "unknown mandatory access", EINVAL => |s| ibv_reg_mr_iova2(s.a.pd, s.at(), 8, 0, 1 << 30);
@@ -131,6 +131,7 @@ const ROWS: &[Row] = rows! {
     ibv_dereg_mr, "NULL", EINVAL => |s| { let _ = s; ibv_dereg_mr(null_mut()) };
     ibv_dereg_mr, "a QP", EINVAL => |s| ibv_dereg_mr(s.qp.cast());
     ibv_dereg_mr, "an altered handle", ENOENT => |s| s.altered(&raw mut (*s.mr).handle, || ibv_dereg_mr(s.mr));
+    ibv_dereg_mr, "another context put in", EINVAL => |s| s.elsewhere(&raw mut (*s.mr).context, || ibv_dereg_mr(s.mr));
     ibv_rereg_mr, "unknown flags", EINVAL => |s| ibv_rereg_mr(s.mr, 8, null_mut(), s.at(), 8, 0);
     ibv_rereg_mr, "no flags", EINVAL => |s| ibv_rereg_mr(s.mr, 0, null_mut(), s.at(), 8, 0);
     ibv_rereg_mr, "no bytes", EINVAL => |s| ibv_rereg_mr(s.mr, 1, null_mut(), s.at(), 0, 0);
@@ -141,6 +142,7 @@ const ROWS: &[Row] = rows! {
     ibv_rereg_mr, "unknown access", EINVAL => |s| ibv_rereg_mr(s.mr, 4, null_mut(), null_mut(), 0, 1 << 15);
     ibv_rereg_mr, "access without its flag", EINVAL => |s| ibv_rereg_mr(s.mr, 1, null_mut(), s.at(), 8, 1);
     ibv_rereg_mr, "an altered handle", ENOENT => |s| s.altered(&raw mut (*s.mr).handle, || ibv_rereg_mr(s.mr, 4, null_mut(), null_mut(), 0, 1).refused());
+    ibv_rereg_mr, "another context put in", EINVAL => |s| s.elsewhere(&raw mut (*s.mr).context, || ibv_rereg_mr(s.mr, 4, null_mut(), null_mut(), 0, 1).refused());
     ibv_import_mr, "no such number", ENOENT => |s| ibv_import_mr(s.a.pd, 0x7fff_ffff);
     ibv_import_mr, "NULL", EINVAL => |s| { let _ = s; ibv_import_mr(null_mut(), 0) };
     ibv_import_dm, "no such number", ENOENT => |s| ibv_import_dm(s.a.context, 0x7fff_ffff);
@@ -155,6 +157,7 @@ const ROWS: &[Row] = rows! {
     alloc_dm, "huge alignment", EINVAL => |s| s.device_memory(64, 63, 0);
     free_dm, "NULL", EINVAL => |s| s.table().free_dm.unwrap()(null_mut());
     free_dm, "an altered handle", ENOENT => |s| s.altered(&raw mut (*s.dm).handle, || s.table().free_dm.unwrap()(s.dm));
+    free_dm, "another context put in", EINVAL => |s| s.elsewhere(&raw mut (*s.dm).context, || s.table().free_dm.unwrap()(s.dm));
     reg_dm_mr, "beyond its end", EINVAL => |s| s.table().reg_dm_mr.unwrap()(s.a.pd, s.dm, 60, 64, IBV_ACCESS_ZERO_BASED);
     reg_dm_mr, "not zero based", EINVAL => |s| s.table().reg_dm_mr.unwrap()(s.a.pd, s.dm, 0, 64, IBV_ACCESS_LOCAL_WRITE);
     reg_dm_mr, "a PD of another context", EINVAL => |s| s.table().reg_dm_mr.unwrap()(s.b.pd, s.dm, 0, 64, IBV_ACCESS_ZERO_BASED);
@@ -164,6 +167,7 @@ const ROWS: &[Row] = rows! {
     alloc_mw, "no PD", EINVAL => |s| (*s.a.context).ops.alloc_mw.unwrap()(null_mut(), IBV_MW_TYPE_1);
     alloc_mw, "unknown type", EINVAL => |s| inline::ibv_alloc_mw(s.a.pd, 3);
     dealloc_mw, "an altered handle", ENOENT => |s| s.altered(&raw mut (*s.mw).handle, || inline::ibv_dealloc_mw(s.mw));
+    dealloc_mw, "another context put in", EINVAL => |s| s.elsewhere(&raw mut (*s.mw).context, || s.a.context.as_ref().unwrap().ops.dealloc_mw.unwrap()(s.mw));
     bind_mw, "a window of type 2", EINVAL => |s| s.bind(s.mw2, s.mr, 8);
     bind_mw, "a range without a region", EINVAL => |s| s.bind(s.mw, null_mut(), 8);
     bind_mw, "a region of another PD", EPERM => |s| s.bind(s.mw, s.other_mr, 8);
@@ -184,8 +188,10 @@ const ROWS: &[Row] = rows! {
     ibv_resize_cq, "no entries", EINVAL => |s| ibv_resize_cq(s.a.cq, 0);
     ibv_resize_cq, "huge", EINVAL => |s| ibv_resize_cq(s.a.cq, c_int::MAX);
     ibv_resize_cq, "an altered handle", ENOENT => |s| s.altered(&raw mut (*s.a.cq).handle, || ibv_resize_cq(s.a.cq, 128));
+    ibv_resize_cq, "another context put in", EINVAL => |s| s.elsewhere(&raw mut (*s.a.cq).context, || ibv_resize_cq(s.a.cq, 128));
     ibv_destroy_cq, "a CQ in use", EBUSY => |s| ibv_destroy_cq(s.a.cq);
     ibv_destroy_cq, "an altered handle", ENOENT => |s| s.altered(&raw mut (*s.a.cq).handle, || ibv_destroy_cq(s.a.cq));
+    ibv_destroy_cq, "another context put in", EINVAL => |s| s.elsewhere(&raw mut (*s.a.cq).context, || ibv_destroy_cq(s.a.cq));
     create_cq_ex, "unknown attributes", EINVAL => |s| s.cq_ex(|attr| attr.comp_mask = 1 << 30);
     create_cq_ex, "unknown fields", EOPNOTSUPP => |s| s.cq_ex(|attr| attr.wc_flags = 1 << 60);
     create_cq_ex, "no entries", EINVAL => |s| s.cq_ex(|attr| attr.cqe = 0);
@@ -198,7 +204,6 @@ const ROWS: &[Row] = rows! {
         attr.attr_mask = 1 << 30;
         s.table().modify_cq.unwrap()(s.a.cq, &mut attr)
     };
-    req_notify_cq, "an altered handle", ENOENT => |s| s.altered(&raw mut (*s.a.cq).handle, || inline::ibv_req_notify_cq(s.a.cq, 0));
     poll_cq, "a negative count", EINVAL => |s| inline::ibv_poll_cq(s.a.cq, -1, nowhere());
     poll_cq, "nowhere to write", EINVAL => |s| inline::ibv_poll_cq(s.a.cq, 1, null_mut());
 
@@ -226,8 +231,10 @@ const ROWS: &[Row] = rows! {
     };
     ibv_query_srq, "nowhere to write", EINVAL => |s| ibv_query_srq(s.srq, null_mut());
     ibv_query_srq, "an altered handle", ENOENT => |s| s.altered(&raw mut (*s.srq).handle, || ibv_query_srq(s.srq, nowhere()));
+    ibv_query_srq, "another context put in", EINVAL => |s| s.elsewhere(&raw mut (*s.srq).context, || ibv_query_srq(s.srq, nowhere()));
     ibv_destroy_srq, "an SRQ in use", EBUSY => |s| ibv_destroy_srq(s.srq);
     ibv_destroy_srq, "an altered handle", ENOENT => |s| s.altered(&raw mut (*s.srq).handle, || ibv_destroy_srq(s.srq));
+    ibv_destroy_srq, "another context put in", EINVAL => |s| s.elsewhere(&raw mut (*s.srq).context, || ibv_destroy_srq(s.srq));
     get_srq_num, "not XRC", EINVAL => |s| s.table().get_srq_num.unwrap()(s.srq, &mut 0);
     open_xrcd, "half of the attributes", EINVAL => |s| s.xrcd(IBV_XRCD_INIT_ATTR_FD, -1);
     open_xrcd, "unknown attributes", EINVAL => |s| s.xrcd(1 << 9, -1);
@@ -245,6 +252,7 @@ const ROWS: &[Row] = rows! {
     ibv_create_qp, "an SRQ of another context", EINVAL => |s| { let srq = s.other_srq; s.create(move |init| init.srq = srq) };
     ibv_create_qp, "a PD of another context", EINVAL => |s| ibv_create_qp(s.b.pd, &mut s.a.init_attr(IBV_QPT_RC));
     ibv_create_qp, "an altered CQ handle", ENOENT => |s| s.altered(&raw mut (*s.a.cq).handle, || s.create(|_| ()));
+    ibv_create_qp, "another context put in", EINVAL => |s| s.elsewhere(&raw mut (*s.a.cq).context, || s.create(|_| ()));
     ibv_create_qp, "an SRQ on UC", EINVAL => |s| { let srq = s.srq; s.create(move |init| { init.qp_type = IBV_QPT_UC; init.srq = srq }) };
     ibv_create_qp, "a huge send queue", EINVAL => |s| s.create(|init| init.cap.max_send_wr = u32::MAX);
     ibv_create_qp, "a huge receive queue", EINVAL => |s| s.create(|init| init.cap.max_recv_wr = u32::MAX);
@@ -287,11 +295,14 @@ const ROWS: &[Row] = rows! {
     });
     ibv_modify_qp, "an alternate path", EOPNOTSUPP => |s| s.to_rtr_with(IBV_QP_ALT_PATH, |_| ());
     ibv_modify_qp, "an altered handle", ENOENT => |s| s.altered(&raw mut (*s.qp).handle, || s.modify(IBV_QP_STATE, |attr| attr.qp_state = IBV_QPS_ERR));
+    ibv_modify_qp, "another context put in", EINVAL => |s| s.elsewhere(&raw mut (*s.qp).context, || s.modify(IBV_QP_STATE, |attr| attr.qp_state = IBV_QPS_ERR));
     ibv_query_qp, "nowhere to write", EINVAL => |s| ibv_query_qp(s.qp, null_mut(), 0, null_mut());
     ibv_query_qp, "an altered handle", ENOENT => |s| s.altered(&raw mut (*s.qp).handle, || ibv_query_qp(s.qp, nowhere(), 0, nowhere()));
+    ibv_query_qp, "another context put in", EINVAL => |s| s.elsewhere(&raw mut (*s.qp).context, || ibv_query_qp(s.qp, nowhere(), 0, nowhere()));
     ibv_destroy_qp, "NULL", EINVAL => |s| { let _ = s; ibv_destroy_qp(null_mut()) };
     ibv_destroy_qp, "a CQ", EINVAL => |s| ibv_destroy_qp(s.a.cq.cast());
     ibv_destroy_qp, "an altered handle", ENOENT => |s| s.altered(&raw mut (*s.qp).handle, || ibv_destroy_qp(s.qp));
+    ibv_destroy_qp, "another context put in", EINVAL => |s| s.elsewhere(&raw mut (*s.qp).context, || ibv_destroy_qp(s.qp));
     ibv_destroy_qp, "a member of a group", EBUSY => |s| ibv_destroy_qp(s.member);
     ibv_qp_to_qp_ex, "a plain queue pair", EINVAL => |s| ibv_qp_to_qp_ex(s.qp);
     ibv_set_ece, "options of a vendor", EOPNOTSUPP => |s| { let mut ece = ibv_ece::zeroed(); ece.vendor_id = 0x2c9; ibv_set_ece(s.qp, &mut ece) };
@@ -303,7 +314,6 @@ const ROWS: &[Row] = rows! {
     ibv_attach_mcast, "RC", EINVAL => |s| ibv_attach_mcast(s.qp, &s.group, 0);
     ibv_detach_mcast, "no member", EINVAL => |s| ibv_detach_mcast(s.ud, &s.group, 0);
     post_send, "wrong state", EINVAL => |s| s.send(s.qp, |_| ());
-    post_send, "an altered handle", ENOENT => |s| s.altered(&raw mut (*s.rts).handle, || s.send(s.rts, |_| ()));
     post_send, "too many pieces", EINVAL => |s| s.send(s.rts, |wr| wr.num_sge = 99);
     post_send, "negative pieces", EINVAL => |s| s.send(s.rts, |wr| wr.num_sge = -1);
     post_send, "unknown opcode", EINVAL => |s| s.send(s.rts, |wr| wr.opcode = 99);
@@ -314,12 +324,10 @@ const ROWS: &[Row] = rows! {
     post_send, "a datagram without an address", EINVAL => |s| s.send(s.ud_rts, |_| ());
     post_send, "a datagram that writes", EINVAL => |s| s.send_datagram(IBV_WR_RDMA_WRITE, s.ah);
     post_send, "an address that is a PD", EINVAL => |s| s.send_datagram(IBV_WR_SEND, s.a.pd.cast());
-    post_send, "an altered address handle", ENOENT => |s| s.altered(&raw mut (*s.ah).handle, || s.send_datagram(IBV_WR_SEND, s.ah));
     post_recv, "wrong state", EINVAL => |s| s.recv(s.reset, 1);
     post_recv, "too many pieces", EINVAL => |s| s.recv(s.qp, 99);
     post_recv, "negative pieces", EINVAL => |s| s.recv(s.qp, -1);
     post_recv, "an SRQ", EINVAL => |s| s.recv(s.with_srq, 1);
-    post_recv, "an altered handle", ENOENT => |s| s.altered(&raw mut (*s.qp).handle, || s.recv(s.qp, 1));
 
     // Address handles.
     ibv_create_ah, "no PD", EINVAL => |s| ibv_create_ah(null_mut(), &mut s.a.address());
@@ -330,6 +338,7 @@ const ROWS: &[Row] = rows! {
     ibv_create_ah, "nobody's GID", EINVAL => |s| s.address(|attr| attr.grh.dgid = ibv_gid { raw: [0; 16] });
     ibv_destroy_ah, "NULL", EINVAL => |s| { let _ = s; ibv_destroy_ah(null_mut()) };
     ibv_destroy_ah, "an altered handle", ENOENT => |s| s.altered(&raw mut (*s.ah).handle, || ibv_destroy_ah(s.ah));
+    ibv_destroy_ah, "another context put in", EINVAL => |s| s.elsewhere(&raw mut (*s.ah).context, || ibv_destroy_ah(s.ah));
     ibv_init_ah_from_wc, "no completion", EINVAL => |s| ibv_init_ah_from_wc(s.a.context, 1, null_mut(), nowhere(), &mut ibv_ah_attr::zeroed());
     ibv_init_ah_from_wc, "no header where one is announced", EINVAL => |s| {
         let mut wc = ibv_wc::zeroed();
@@ -450,4 +459,40 @@ fn every_exported_function_has_a_row() {
     });
     let without: Vec<&str> = exported.filter(|name| !have.contains(name)).collect();
     assert!(without.is_empty(), "{without:?}");
+}
+
+/// Cards look up neither number nor context on the data path, and programs that keep copies of objects rely on it.
+#[test]
+fn posting_and_polling_read_no_handle() {
+    let s = Scene::new();
+    unsafe {
+        let mut handles = [
+            &raw mut (*s.rts).handle,
+            &raw mut (*s.qp).handle,
+            &raw mut (*s.srq).handle,
+            &raw mut (*s.ah).handle,
+            &raw mut (*s.a.cq).handle,
+        ];
+        for handle in &mut handles {
+            **handle ^= 0x5a5a;
+        }
+        let mut bad = null_mut();
+        let mut piece = ibv_sge::zeroed();
+        let mut wr = send_wr(1, IBV_WR_SEND, &mut piece);
+        assert_eq!(inline::ibv_post_send(s.rts, &mut wr, &mut bad), 0);
+        wr.wr.ud = ibv_send_wr_ud {
+            ah: s.ah,
+            remote_qpn: 1,
+            remote_qkey: 1,
+        };
+        assert_eq!(inline::ibv_post_send(s.ud_rts, &mut wr, &mut bad), 0);
+        let (mut bad, mut wr) = (null_mut(), ibv_recv_wr::zeroed());
+        assert_eq!(inline::ibv_post_recv(s.qp, &mut wr, &mut bad), 0);
+        assert_eq!(inline::ibv_post_srq_recv(s.srq, &mut wr, &mut bad), 0);
+        assert_eq!(inline::ibv_req_notify_cq(s.a.cq, 0), 0);
+        assert!(inline::ibv_poll_cq(s.a.cq, 1, &mut ibv_wc::zeroed()) >= 0);
+        for handle in &mut handles {
+            **handle ^= 0x5a5a;
+        }
+    }
 }

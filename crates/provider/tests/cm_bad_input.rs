@@ -83,6 +83,18 @@ const ROWS: &[Row] = rows! {
     rdma_bind_addr, "no address", EINVAL => |s| rdma_bind_addr(s.idle, null_mut());
     rdma_bind_addr, "twice", EINVAL => |s| rdma_bind_addr(s.bound, addr(&mut here(0)));
     rdma_bind_addr, "a taken port", EADDRINUSE => |s| rdma_bind_addr(s.idle, addr(&mut here(port_of(s.listener))));
+    rdma_bind_addr, "every address of a taken port", EADDRNOTAVAIL => |s| rdma_bind_addr(s.idle, addr(&mut address([0; 4], port_of(s.listener))));
+    rdma_bind_addr, "an address of a port taken for all of them", EADDRNOTAVAIL => |s| {
+        let (mut wide, mut id) = (address([0; 4], 0), null_mut());
+        assert_eq!(rdma_create_id(s.active, &mut id, null_mut(), RDMA_PS_TCP), 0);
+        assert_eq!(rdma_bind_addr(id, addr(&mut wide)), 0);
+        let refused = match rdma_bind_addr(s.idle, addr(&mut here(port_of(id)))) {
+            -1 => errno(),
+            other => other,
+        };
+        assert_eq!(rdma_destroy_id(id), 0);
+        refused
+    };
     rdma_bind_addr, "another family", EAFNOSUPPORT => |s| {
         let mut other = here(0);
         other.sin_family = 77;

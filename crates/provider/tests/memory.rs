@@ -92,7 +92,10 @@ fn a_window_of_type_1_is_bound_counted_up_and_unbound() {
         assert_eq!(ibv_dereg_mr(mr), libc::EBUSY);
         assert_eq!(ibv_dealloc_pd(p.w.pd), libc::EBUSY);
         let access = IBV_REREG_MR_CHANGE_ACCESS as c_int;
-        assert_eq!(ibv_rereg_mr(mr, access, null_mut(), null_mut(), 0, 1), -1);
+        assert_eq!(
+            ibv_rereg_mr(mr, access, null_mut(), null_mut(), 0, 1),
+            IBV_REREG_MR_ERR_CMD
+        );
         assert_eq!(errno(), libc::EBUSY);
 
         assert_eq!(
@@ -247,7 +250,7 @@ fn device_memory_is_copied_registered_and_bounded() {
                 0,
                 1
             ),
-            -1
+            IBV_REREG_MR_ERR_CMD
         );
         let local = p.w.register(&mut p.memory[..], REMOTE);
         assert_eq!(
@@ -550,3 +553,65 @@ fn flush_and_atomic_write_are_built_call_by_call() {
 }
 
 static EIGHT: u64 = 0x0102_0304_0506_0708;
+
+/// The kernel's software device takes them, too. They serve accesses of nothing.
+#[test]
+fn a_region_of_no_bytes_serves_accesses_of_no_bytes() {
+    let mut p = Pair::new();
+    unsafe {
+        let at: *mut c_void = p.memory.as_mut_ptr().cast();
+        let empty = ibv_reg_mr(p.w.pd, at, 0, REMOTE as c_int);
+        assert!(!empty.is_null(), "errno {}", errno());
+        assert_eq!(((*empty).addr, (*empty).length), (at, 0));
+        let local = p.w.register(&mut p.memory[..], REMOTE);
+        let from = (*local).addr as u64;
+        let nothing = sge(local, 0, 0);
+        assert_eq!(
+            p.remote(IBV_WR_RDMA_WRITE, nothing, from, (*empty).rkey),
+            IBV_WC_SUCCESS
+        );
+        assert_eq!(
+            p.remote(IBV_WR_RDMA_WRITE, sge(local, 0, 1), from, (*empty).rkey),
+            IBV_WC_REM_ACCESS_ERR
+        );
+        assert_eq!(ibv_dereg_mr(empty), 0);
+        // Also without an address, as `ibv_reg_mr_iova` of soft-RoCE.
+        let none = ibv_reg_mr_iova(p.w.pd, null_mut(), 0, 77, REMOTE as c_int);
+        assert!(!none.is_null());
+        assert_eq!(ibv_dereg_mr(none), 0);
+    }
+}
+
+/// man ibv_reg_mr: "Use byte offset from beginning of MR to access this MR, instead of a pointer address".
+#[test]
+fn a_zero_based_region_counts_from_0_by_every_route() {
+    let bits = REMOTE | IBV_ACCESS_ZERO_BASED;
+    type Register = unsafe fn(*mut ibv_pd, *mut c_void, usize, u32) -> *mut ibv_mr;
+    let routes: [Register; 2] = [
+        |pd, at, len, bits| unsafe { ibv_reg_mr(pd, at, len, bits as c_int) },
+        // What the header's inline function does with bits that are no constant, or optional.
+        |pd, at, len, bits| unsafe {
+            ibv_reg_mr_iova2(pd, at, len, at as u64, bits | IBV_ACCESS_RELAXED_ORDERING)
+        },
+    ];
+    for register in routes {
+        let mut p = Pair::new();
+        unsafe {
+            p.memory[..8].fill(3);
+            let at: *mut c_void = p.memory.as_mut_ptr().cast();
+            let local = p.w.register(&mut p.memory[..], REMOTE);
+            let mr = register(p.w.pd, at, 512, bits);
+            assert!(!mr.is_null(), "errno {}", errno());
+            assert_eq!((*mr).addr, at);
+            assert_eq!(
+                p.remote(IBV_WR_RDMA_WRITE, sge(local, 0, 64), 448, (*mr).rkey),
+                IBV_WC_SUCCESS
+            );
+            assert_eq!(p.memory[56..], [3; 8]);
+            assert_eq!(
+                p.remote(IBV_WR_RDMA_WRITE, sge(local, 0, 8), at as u64, (*mr).rkey),
+                IBV_WC_REM_ACCESS_ERR
+            );
+        }
+    }
+}

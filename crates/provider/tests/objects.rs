@@ -73,16 +73,29 @@ fn a_failed_rereg_leaves_the_region_as_it_was() {
         let (addr, lkey) = ((*mr).addr, (*mr).lkey);
         let translation = IBV_REREG_MR_CHANGE_TRANSLATION as c_int;
         let access = IBV_REREG_MR_CHANGE_ACCESS as c_int;
-        for (flags, place, length, bits) in [
-            (0, null_mut(), 0, 0),
-            (1 << 7, null_mut(), 0, 0),
-            (translation, null_mut(), 8, 0),
-            (translation, addr, 0, 0),
-            (translation, addr, 8, 1),
-            (access, null_mut(), 0, IBV_ACCESS_REMOTE_WRITE as c_int),
+        let (input, command) = (IBV_REREG_MR_ERR_INPUT, IBV_REREG_MR_ERR_CMD);
+        let unmapped = std::ptr::without_provenance_mut(4096);
+        for (flags, place, length, bits, code, why) in [
+            (1 << 7, null_mut(), 0, 0, input, EINVAL),
+            (translation, null_mut(), 8, 0, input, EINVAL),
+            (translation, addr, 0, 0, input, EINVAL),
+            (translation, addr, 8, 1, input, EINVAL),
+            (0, null_mut(), 0, 0, command, EINVAL),
+            (
+                access,
+                null_mut(),
+                0,
+                IBV_ACCESS_REMOTE_WRITE as c_int,
+                command,
+                EINVAL,
+            ),
+            (translation, unmapped, 8, 0, command, libc::EFAULT),
         ] {
-            assert_eq!(ibv_rereg_mr(mr, flags, null_mut(), place, length, bits), -1);
-            assert_eq!(errno(), EINVAL);
+            assert_eq!(
+                ibv_rereg_mr(mr, flags, null_mut(), place, length, bits),
+                code
+            );
+            assert_eq!(errno(), why);
         }
         assert_eq!(((*mr).addr, (*mr).length, (*mr).lkey), (addr, 128, lkey));
 

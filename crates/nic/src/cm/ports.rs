@@ -106,7 +106,7 @@ impl Ports {
         if number != 0 {
             let port = Port { space, number };
             if let Some(holder) = self.in_the_way(place, port, scope, reuse, None) {
-                return Err(taken(place, port, &holder));
+                return Err(taken(place, port, scope, &holder));
             }
             return self.make(place, port, scope, reuse);
         }
@@ -131,7 +131,7 @@ impl Ports {
         let _lock = self.lock().map_err(NicError::io("listening on a port"))?;
         let stem = Some(claim.name.as_str());
         if let Some(holder) = self.in_the_way(place, claim.port, claim.scope, false, stem) {
-            return Err(taken(place, claim.port, &holder));
+            return Err(taken(place, claim.port, claim.scope, &holder));
         }
         // Beside the claim and not instead of it, so that nobody who looks meanwhile misses both.
         self.create(claim.port, &format!("{}+l", claim.name))
@@ -314,7 +314,7 @@ fn stem_of(name: &str) -> &str {
     name.split('+').next().unwrap_or(name)
 }
 
-fn taken(place: &Place, port: Port, holder: &Entry) -> NicError {
+fn taken(place: &Place, port: Port, scope: Scope, holder: &Entry) -> NicError {
     let who = match place.pid_of(holder.slot) {
         Some(pid) => format!("process {pid}"),
         None => "another process".to_owned(),
@@ -324,10 +324,14 @@ fn taken(place: &Place, port: Port, holder: &Entry) -> NicError {
     } else {
         "is bound to"
     };
-    NicError::PortTaken(format!(
+    let text = format!(
         "{who} {doing} port {} of port space {:#x} (address {}); choose another port, or 0 for any",
         port.number, port.space, holder.scope
-    ))
+    );
+    match (scope, holder.scope) {
+        (Scope::One(_), Scope::One(_)) => NicError::PortTaken(text),
+        _ => NicError::PortCovered(text),
+    }
 }
 
 #[cfg(test)]

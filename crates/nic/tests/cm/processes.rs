@@ -132,7 +132,7 @@ fn a_port_belongs_to_one_process_until_it_ends() {
     let id = CmId::new(&channel, 0).unwrap();
     let error = id.bind(SPACE_TCP, None, other.port, false).unwrap_err();
     let pid = other.child.id().to_string();
-    assert!(matches!(error, NicError::PortTaken(_)), "{error}");
+    assert!(matches!(error, NicError::PortCovered(_)), "{error}");
     assert!(error.to_string().contains(&pid), "{error}");
     other.kill();
     let client = Client::new();

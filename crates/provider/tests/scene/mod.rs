@@ -21,7 +21,12 @@ pub(crate) trait Refused {
 
 impl Refused for c_int {
     fn refused(self) -> c_int {
-        if self == -1 { errno() } else { self }
+        // -4 is how ibv_rereg_mr says that it could not be done.
+        if matches!(self, -1 | IBV_REREG_MR_ERR_CMD) {
+            errno()
+        } else {
+            self
+        }
     }
 }
 
@@ -210,6 +215,19 @@ impl Scene {
         unsafe { *handle = was ^ 0x5a5a };
         let errno = call();
         unsafe { *handle = was };
+        errno
+    }
+
+    /// A call while an object says that it is of the other context, which has no object of that number.
+    pub(crate) fn elsewhere(
+        &self,
+        context: *mut *mut ibv_context,
+        call: impl FnOnce() -> c_int,
+    ) -> c_int {
+        let was = unsafe { *context };
+        unsafe { *context = self.b.context };
+        let errno = call();
+        unsafe { *context = was };
         errno
     }
 
