@@ -22,7 +22,7 @@ use crate::{clock, multicast, owed};
 /// batch, and a peer that sends without end cannot keep its answers from going out.
 const BATCH: usize = 32;
 
-/// Of so many looks in a row that find nothing one is a pass.
+/// One is a pass of so many posts, and of so many looks that find nothing.
 const FULL_LOOK: u32 = 8;
 
 /// After so many packets of one queue pair the process says again that it is awake.
@@ -67,6 +67,16 @@ impl Nic {
         // Not counted exactly when several threads poll; nothing depends on it.
         self.idle_looks.store(looks, Ordering::Relaxed);
         if looks.is_multiple_of(FULL_LOOK) || !self.is_quiet() {
+            self.drive_for_user();
+        }
+    }
+
+    /// As [`Nic::drive_for_user`], for a thread that has posted. It will poll, and a pass for each of its posts would
+    /// take one acknowledgement at a time. What it said to its own process is nobody else's to find, though.
+    pub(crate) fn drive_for_post(&self) {
+        let posts = self.posts.load(Ordering::Relaxed).wrapping_add(1);
+        self.posts.store(posts, Ordering::Relaxed);
+        if posts.is_multiple_of(FULL_LOOK) || self.fabric.has_own() {
             self.drive_for_user();
         }
     }

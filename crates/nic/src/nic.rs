@@ -42,8 +42,10 @@ pub(crate) struct Nic {
     /// The open devices of this process, and what tells of their interfaces.
     pub(crate) contexts: Mutex<Vec<Weak<Context>>>,
     pub(crate) interfaces: OnceLock<Option<OwnedFd>>,
-    /// Looks of polling threads that found their queue empty.
+    /// Looks of polling threads that found their queue empty. Not counted exactly.
     pub(crate) idle_looks: AtomicU32,
+    /// Posts so far, not counted exactly either.
+    pub(crate) posts: AtomicU32,
     next_pd: AtomicU32,
     pub(crate) counters: Counters,
 }
@@ -107,6 +109,7 @@ impl Nic {
             contexts: Mutex::new(Vec::new()),
             interfaces: OnceLock::new(),
             idle_looks: AtomicU32::new(0),
+            posts: AtomicU32::new(0),
             next_pd: AtomicU32::new(1),
             counters: Counters::default(),
         })

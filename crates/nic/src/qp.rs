@@ -397,12 +397,12 @@ impl Qp {
             .post_send(clock::now(), wr, &mut self.cell.view())
     }
 
-    /// Sends what was queued, and lets the NIC do what else is waiting.
+    /// Sends what was queued, and now and then lets the NIC do what else is waiting.
     pub fn kick(&self) {
         let nic = self.cell.context.nic();
         if nic.alive() {
             nic.pump(&self.cell, clock::now());
-            nic.drive_for_user();
+            nic.drive_for_post();
         }
     }
 

@@ -66,13 +66,15 @@ fn run(nic: &Nic) {
             tick(nic);
             continue;
         }
-        // Whoever finds work here keeps watching: then the application waits in a way that does
-        // not drive, for instance by looking at its memory.
+        // Whoever finds work here that the application had no eye for keeps watching: then it waits
+        // in a way that does not drive, for instance by looking at its memory. Of one that polls
+        // a stream there is always some work to be found, and it needs no help.
         found_work = watch(nic);
     }
 }
 
-/// Sleeps on everything, and drives what woke it. True when there was work.
+/// Sleeps on everything, and drives what woke it. True when there was work, and the application is known not to look
+/// for it all the time.
 fn watch(nic: &Nic) -> bool {
     nic.pay();
     let slept = match nic.fabric.fall_asleep_for_kick() {
@@ -86,7 +88,7 @@ fn watch(nic: &Nic) -> bool {
     if worked {
         nic.fabric.note_neglect(woken);
     }
-    worked
+    worked && nic.fabric.is_neglected(woken)
 }
 
 /// Leaves the NIC to the application for a tick, or until a peer rings.

@@ -195,6 +195,11 @@ impl Fabric {
         }
     }
 
+    /// Whether such work has been found lately.
+    pub(crate) fn is_neglected(&self, now: Instant) -> bool {
+        now.as_nanos() < self.watch.pollers_pause_until.load(Ordering::Relaxed)
+    }
+
     /// Has datagrams wake who sleeps, or nobody. What lies in a socket already wakes at once.
     fn watch_sockets(&self, watched: bool) {
         if !self.has_sockets()
@@ -250,7 +255,7 @@ impl Fabric {
         watch.sleepers.take_over(self.shm.page().sleep_flag(), || {
             let alone = !self.is_led();
             if alone {
-                if now.as_nanos() >= watch.pollers_pause_until.load(Ordering::Relaxed) {
+                if !self.is_neglected(now) {
                     self.watch_sockets(false);
                 }
                 watch.relief.set(now.plus_nanos(RELIEF_NS));
@@ -341,7 +346,7 @@ impl Fabric {
 }
 
 /// A program that polls has looked more recently than this, unless the machine is busy.
-const NEGLECT_NS: u64 = 100_000;
+const NEGLECT_NS: u64 = 300_000;
 
 /// How long a program that was found not to poll is taken to be one that does not.
 const DISTRUST_NS: u64 = 20_000_000;
