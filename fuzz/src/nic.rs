@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use adverb_link::shm::{Place, ShmLink, ShmRoute, private_dir};
-use adverb_link::{Link, Meta, Route, qpn};
+use adverb_link::{Link, Meta, qpn};
 use adverb_nic::{
     Access, AttrMask, Av, Completion, Context, Cq, Instant, Mr, Pd, Qp, QpAttr, QpCaps, QpNum,
     QpSpec, QpState, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge, Transport, WcOpcode,
@@ -219,11 +219,7 @@ impl World {
             traffic_class: 0,
             hop_limit: 64,
         };
-        if self
-            .attacker
-            .send(&Route::Shm(self.route.clone()), &meta, bytes)
-            .is_err()
-        {
+        if self.attacker.send(&self.route, &meta, bytes).is_err() {
             self.drive();
         }
     }

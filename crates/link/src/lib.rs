@@ -11,7 +11,7 @@
 //! | [`qpn`] | how a queue pair number names its process |
 //!
 //! Nothing here retries, orders or acknowledges: that is the engine's business. Nothing here decides which link a
-//! packet takes either: the NIC does, with [`Route`].
+//! packet takes either: the NIC does. Each link's `send` takes what the link calls a destination.
 
 #![forbid(unsafe_code)]
 
@@ -31,17 +31,6 @@ pub use udp::UdpLink;
 
 /// The longest packet any link takes: 4096 bytes of payload, every header that can stand before it, and padding.
 pub const MAX_PACKET: usize = 4096 + 128;
-
-/// What a link can do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Capabilities {
-    /// The largest payload (path MTU) that fits a packet.
-    pub max_payload: usize,
-    /// Packets neither get lost nor overtake each other as long as the peer lives.
-    pub lossless: bool,
-    /// How many bytes one QP may have in flight.
-    pub window_bytes: usize,
-}
 
 /// What an address handle or a connected QP says about the way to its peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,35 +73,21 @@ impl Meta {
     }
 }
 
-/// A destination, resolved once. Cheap to clone.
-#[derive(Debug, Clone)]
-pub enum Route {
-    /// This process.
-    Loopback,
-    /// Another process of this user on this host.
-    Shm(shm::ShmRoute),
-    /// An address in the network.
-    Udp(udp::UdpRoute),
-}
-
 /// Why a packet was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// No room now. The caller keeps the packet; the link's descriptor or bell says when to try again.
     #[error("the link is full")]
     Full,
-    /// Nobody is there (any more), or the route belongs to another link.
+    /// Nobody is there (any more).
     #[error("the destination cannot be reached")]
     Unreachable,
 }
 
 /// Something that moves packets.
 pub trait Link: Send + Sync {
-    /// What this link can do.
-    fn capabilities(&self) -> Capabilities;
-
-    /// Queues one packet (base transport header to padding, no ICRC).
-    fn send(&self, to: &Route, meta: &Meta, packet: &[u8]) -> Result<(), SendError>;
+    /// How many bytes one QP may have in flight.
+    fn window_bytes(&self) -> usize;
 
     /// Ends a batch: sends what is still held back and rings the doorbells of those who sleep. `now_ns` is the
     /// monotonic clock.

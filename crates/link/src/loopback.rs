@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::lock::{lock, try_lock};
-use crate::{Capabilities, Link, MAX_PACKET, Meta, Route, SendError};
+use crate::{Link, MAX_PACKET, Meta, SendError};
 
 /// The link of a process to itself.
 #[derive(Debug)]
@@ -47,21 +47,11 @@ impl Loopback {
             bound,
         }
     }
-}
 
-impl Link for Loopback {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            max_payload: 4096,
-            lossless: true,
-            window_bytes: 256 * 4096,
-        }
-    }
-
-    fn send(&self, to: &Route, meta: &Meta, packet: &[u8]) -> Result<(), SendError> {
-        if !matches!(to, Route::Loopback) {
-            return Err(SendError::Unreachable);
-        }
+    /// Queues one packet (base transport header to padding, no ICRC).
+    ///
+    /// Errors: [`SendError::Full`] when as many packets wait as may.
+    pub fn send(&self, meta: &Meta, packet: &[u8]) -> Result<(), SendError> {
         let mut queue = lock(&self.queue);
         if queue.packets.len() >= self.bound {
             return Err(SendError::Full);
@@ -75,6 +65,12 @@ impl Link for Loopback {
         queue.packets.push_back((*meta, buffer));
         self.waiting.store(queue.packets.len(), Ordering::Release);
         Ok(())
+    }
+}
+
+impl Link for Loopback {
+    fn window_bytes(&self) -> usize {
+        256 * 4096
     }
 
     fn flush(&self, _now_ns: u64) {}
@@ -124,12 +120,9 @@ mod tests {
         let link = Loopback::new(3);
         for round in 0..4u8 {
             for n in 0..3 {
-                link.send(&Route::Loopback, &META, &[round, n]).unwrap();
+                link.send(&META, &[round, n]).unwrap();
             }
-            assert_eq!(
-                link.send(&Route::Loopback, &META, &[0]),
-                Err(SendError::Full)
-            );
+            assert_eq!(link.send(&META, &[0]), Err(SendError::Full));
             let mut got = Vec::new();
             assert_eq!(
                 link.receive(2, &mut |meta, packet| got.push((*meta, packet.to_vec()))),
@@ -148,13 +141,12 @@ mod tests {
     #[test]
     fn the_sink_may_send_and_receive() {
         let link = Loopback::new(8);
-        link.send(&Route::Loopback, &META, &[1]).unwrap();
+        link.send(&META, &[1]).unwrap();
         let mut got = Vec::new();
         link.receive(10, &mut |_, packet| {
             got.push(packet[0]);
             if packet[0] < 4 {
-                link.send(&Route::Loopback, &META, &[packet[0] + 1])
-                    .unwrap();
+                link.send(&META, &[packet[0] + 1]).unwrap();
             }
             assert_eq!(
                 link.receive(10, &mut |_, _| panic!("handed out out of order")),

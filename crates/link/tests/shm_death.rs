@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use adverb_link::{Link, Meta, Place, Route, SendError, ShmLink};
+use adverb_link::{Link, Meta, Place, SendError, ShmLink};
 
 const META: Meta = Meta {
     src: IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -45,7 +45,7 @@ fn the_other_process() {
         link.receive(16, &mut |_, packet| echo.push(packet.to_vec()));
         for packet in echo {
             let slot = u16::from_le_bytes([packet[0], packet[1]]);
-            let back = back.get_or_insert_with(|| Route::Shm(link.route(slot).unwrap()));
+            let back = back.get_or_insert_with(|| link.route(slot).unwrap());
             let _ = link.send(back, &META, &packet);
         }
         link.flush(0);
@@ -61,7 +61,7 @@ fn a_killed_peer_is_noticed_and_leaves_nothing() {
     packet[..2].copy_from_slice(&own.slot().to_le_bytes());
     for round in 0..15 {
         let (mut child, slot) = start(dir.path());
-        let route = Route::Shm(own.route(slot).expect("the child lives"));
+        let route = own.route(slot).expect("the child lives");
         let deadline = Instant::now() + Duration::from_secs(30);
         // Killed after a while of ping-pong, each time at another moment.
         let mut echoes = 0;
@@ -101,7 +101,7 @@ fn flushing_to_the_dead_finds_out_too() {
     let dir = tempfile::tempdir().unwrap();
     let own = ShmLink::new(Place::join(dir.path()).unwrap());
     let (mut child, slot) = start(dir.path());
-    let route = Route::Shm(own.route(slot).unwrap());
+    let route = own.route(slot).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
     own.send(&route, &META, &[0; 64]).unwrap();

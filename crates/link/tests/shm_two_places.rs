@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use adverb_link::{Link, Meta, Place, Route, SendError, ShmLink};
+use adverb_link::shm::ShmRoute;
+use adverb_link::{Link, Meta, Place, SendError, ShmLink};
 use adverb_mem::ProcessPage;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -20,8 +21,8 @@ fn pair(dir: &tempfile::TempDir) -> (ShmLink, ShmLink) {
     (join(), join())
 }
 
-fn route(from: &ShmLink, to: &ShmLink) -> Route {
-    Route::Shm(from.route(to.slot()).expect("the peer is alive"))
+fn route(from: &ShmLink, to: &ShmLink) -> ShmRoute {
+    from.route(to.slot()).expect("the peer is alive")
 }
 
 /// Whether the bell of `link` rings within `wait`.

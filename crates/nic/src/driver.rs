@@ -203,17 +203,17 @@ impl Nic {
                 self.fabric.note_drive(clock::now());
             }
             let target = match tx.dest {
-                Dest::Connected => state.way.clone().zip(state.meta),
+                Dest::Connected => state.way.as_ref().zip(state.meta),
                 Dest::Datagram(to) => cell.datagram_way(state, &to),
             };
             let Some((way, meta)) = target else { continue };
             let Some(packet) = buf.get(..tx.len) else {
                 continue;
             };
-            if self.send(&way, &meta, packet, now) == Err(SendError::Full) {
-                self.block(cell, &way, now);
+            if self.send(way, &meta, packet, now) == Err(SendError::Full) {
+                self.block(cell, way, now);
                 state.stuck = Some(Stuck {
-                    way,
+                    way: way.clone(),
                     meta,
                     packet: packet.to_vec(),
                 });
@@ -226,7 +226,7 @@ impl Nic {
     }
 
     fn block(&self, cell: &Arc<QpCell>, way: &Way, now: Instant) {
-        if way.is_udp() {
+        if matches!(way, Way::Udp { .. }) {
             // No bell says that a socket or its reader has room again.
             self.fabric
                 .look_again(now.plus_nanos(fabric::RETRY_NS), cell.number);
@@ -351,8 +351,12 @@ impl Nic {
             if state.machine.poll_timeout().is_some_and(|at| at <= now) {
                 state.machine.handle_timeout(now, &mut cell.view());
                 // A link that stays full may belong to a peer that is gone.
-                if let Some(slot) = state.stuck.as_ref().and_then(|s| s.way.process()) {
-                    self.fabric.probe(slot);
+                if let Some(Stuck {
+                    way: Way::Shm(route),
+                    ..
+                }) = &state.stuck
+                {
+                    self.fabric.probe(route.slot());
                 }
             }
             cell.settle(&mut state, now);
@@ -369,9 +373,9 @@ impl Nic {
         packet: &[u8],
         now: Instant,
     ) -> Result<(), SendError> {
-        match way.group() {
-            Some(group) => self.send_to_group(group, meta, packet),
-            None => self.fabric.send(way, meta, packet, now),
+        match way {
+            Way::Group(group) => self.send_to_group(*group, meta, packet),
+            way => self.fabric.send(way, meta, packet, now),
         }
     }
 

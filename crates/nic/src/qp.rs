@@ -358,7 +358,7 @@ impl Qp {
             .machine
             .modify(now, &attr, mask, &limits, &mut self.cell.view())?;
         if let Some(way) = way {
-            let bytes = nic.fabric.capabilities(&way).window_bytes;
+            let bytes = nic.fabric.window_bytes(&way);
             let mtu = Mtu::from_ibv(attr_mtu(&state)).map_or(256, Mtu::bytes);
             state.machine.set_window((bytes / mtu).max(2) as u32);
             let attrs = state.machine.attrs();

@@ -31,7 +31,7 @@ pub use self::place::{Place, private_dir};
 use self::reminders::Reminders;
 use crate::lock::lock;
 use crate::qpn::SLOT_MAX;
-use crate::{Capabilities, Link, Meta, Route, SendError};
+use crate::{Link, Meta, SendError};
 
 /// Bytes of records in each ring.
 const RING_BYTES: u32 = 1 << 20;
@@ -290,6 +290,19 @@ impl ShmLink {
             .clone()
     }
 
+    /// Puts one packet (base transport header to padding, no ICRC) into the ring of a process. It is seen from the next
+    /// [`Link::flush`] on.
+    ///
+    /// Errors: [`SendError::Full`] when the ring has no room, [`SendError::Unreachable`] when the process has ended.
+    pub fn send(&self, to: &ShmRoute, meta: &Meta, packet: &[u8]) -> Result<(), SendError> {
+        if to.peer.send(meta, packet)? {
+            let mut touched = lock(&self.touched);
+            touched.push(to.peer.clone());
+            self.touched_count.store(touched.len(), Ordering::Release);
+        }
+        Ok(())
+    }
+
     fn change_inbound(&self, change: impl FnOnce(&mut Vec<Arc<Inbound>>)) {
         let mut list = self.inbound.write().unwrap_or_else(PoisonError::into_inner);
         change(Arc::make_mut(&mut list));
@@ -297,24 +310,8 @@ impl ShmLink {
 }
 
 impl Link for ShmLink {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            max_payload: 4096,
-            lossless: true,
-            window_bytes: RING_BYTES as usize / 4,
-        }
-    }
-
-    fn send(&self, to: &Route, meta: &Meta, packet: &[u8]) -> Result<(), SendError> {
-        let Route::Shm(route) = to else {
-            return Err(SendError::Unreachable);
-        };
-        if route.peer.send(meta, packet)? {
-            let mut touched = lock(&self.touched);
-            touched.push(route.peer.clone());
-            self.touched_count.store(touched.len(), Ordering::Release);
-        }
-        Ok(())
+    fn window_bytes(&self) -> usize {
+        RING_BYTES as usize / 4
     }
 
     fn flush(&self, now_ns: u64) {

@@ -31,7 +31,7 @@ use self::receive::Receiver;
 pub use self::route::UdpRoute;
 use self::send::Batch;
 use crate::lock::{lock, try_lock};
-use crate::{Capabilities, Link, Meta, Path, Route, SendError};
+use crate::{Link, Meta, Path, SendError};
 
 /// Where to listen.
 #[derive(Debug, Clone)]
@@ -272,6 +272,19 @@ impl UdpLink {
             .collect();
         route::resolve(&addresses, self.port, self.scope_id, path, own_gids)
     }
+
+    /// Adds one packet (base transport header to padding, no ICRC) to the batch of its socket, which leaves when it is
+    /// full or at the next [`Link::flush`].
+    ///
+    /// Errors: [`SendError::Full`] when the socket takes no more, [`SendError::Unreachable`] when the route is that of
+    /// other sockets.
+    pub fn send(&self, to: &UdpRoute, packet: &[u8]) -> Result<(), SendError> {
+        let endpoint = self.sockets.get(to.socket).ok_or(SendError::Unreachable)?;
+        let mut batch = lock(&endpoint.batch);
+        batch.push(endpoint, to, packet, &self.counters)?;
+        endpoint.dirty.store(true, Ordering::Release);
+        Ok(())
+    }
 }
 
 impl Endpoint {
@@ -329,26 +342,8 @@ fn scope_of(address: &IpAddr, scope_id: u32) -> u32 {
 }
 
 impl Link for UdpLink {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            max_payload: 4096,
-            lossless: false,
-            window_bytes: self.window_bytes,
-        }
-    }
-
-    fn send(&self, to: &Route, _meta: &Meta, packet: &[u8]) -> Result<(), SendError> {
-        let Route::Udp(route) = to else {
-            return Err(SendError::Unreachable);
-        };
-        let endpoint = self
-            .sockets
-            .get(route.socket)
-            .ok_or(SendError::Unreachable)?;
-        let mut batch = lock(&endpoint.batch);
-        batch.push(endpoint, route, packet, &self.counters)?;
-        endpoint.dirty.store(true, Ordering::Release);
-        Ok(())
+    fn window_bytes(&self) -> usize {
+        self.window_bytes
     }
 
     fn flush(&self, _now_ns: u64) {

@@ -4,13 +4,6 @@ use super::*;
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
-const META: Meta = Meta {
-    src: IpAddr::V4(Ipv4Addr::LOCALHOST),
-    dst: IpAddr::V4(Ipv4Addr::LOCALHOST),
-    traffic_class: 0,
-    hop_limit: 64,
-};
-
 fn bind(address: IpAddr, port: u16) -> UdpLink {
     UdpLink::bind(&UdpConfig {
         addresses: vec![address],
@@ -55,7 +48,7 @@ fn a_batch_arrives_whole_on_both_families() {
         IpAddr::V6(Ipv6Addr::LOCALHOST),
     ] {
         let link = bind(ip, 0);
-        let route = Route::Udp(link.route(&path_to(ip), &[]).unwrap());
+        let route = link.route(&path_to(ip), &[]).unwrap();
         // Sizes that fill a batch, shorten it at the end, begin a new one with a longer packet, and go beyond the
         // most segments that one send may have.
         let lens = [[4124; 20].as_slice(), &[36, 36, 32, 4124, 12], &[16; 100]].concat();
@@ -65,7 +58,7 @@ fn a_batch_arrives_whole_on_both_families() {
             .map(|(&len, n)| packet(n, len))
             .collect();
         for packet in &sent {
-            link.send(&route, &META, packet).unwrap();
+            link.send(&route, packet).unwrap();
         }
         link.flush(0);
         let got = collect(&[&link], sent.len());
@@ -140,9 +133,9 @@ fn processes_of_one_user_share_the_port() {
     let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let one = bind(ip, 0);
     let two = bind(ip, one.port());
-    let route = Route::Udp(two.route(&path_to(ip), &[]).unwrap());
+    let route = two.route(&path_to(ip), &[]).unwrap();
     for n in 0..10 {
-        two.send(&route, &META, &packet(n, 64)).unwrap();
+        two.send(&route, &packet(n, 64)).unwrap();
     }
     two.flush(0);
     assert_eq!(
@@ -177,9 +170,9 @@ fn a_port_that_somebody_keeps_to_himself_is_named() {
 fn a_small_budget_leaves_the_rest_for_later() {
     let ip = IpAddr::V6(Ipv6Addr::LOCALHOST);
     let link = bind(ip, 0);
-    let route = Route::Udp(link.route(&path_to(ip), &[]).unwrap());
+    let route = link.route(&path_to(ip), &[]).unwrap();
     for n in 0..8 {
-        link.send(&route, &META, &packet(n, 64)).unwrap();
+        link.send(&route, &packet(n, 64)).unwrap();
     }
     link.flush(0);
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -195,17 +188,10 @@ fn a_small_budget_leaves_the_rest_for_later() {
 fn packets_that_no_datagram_holds_are_refused() {
     let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let link = bind(ip, 0);
-    let route = Route::Udp(link.route(&path_to(ip), &[]).unwrap());
+    let route = link.route(&path_to(ip), &[]).unwrap();
+    assert_eq!(link.send(&route, &[0; 8]), Err(SendError::Unreachable));
     assert_eq!(
-        link.send(&route, &META, &[0; 8]),
-        Err(SendError::Unreachable)
-    );
-    assert_eq!(
-        link.send(&route, &META, &vec![0; 66_000]),
-        Err(SendError::Unreachable)
-    );
-    assert_eq!(
-        link.send(&Route::Loopback, &META, &[0; 64]),
+        link.send(&route, &vec![0; 66_000]),
         Err(SendError::Unreachable)
     );
 }
@@ -224,7 +210,7 @@ fn a_group_reaches_whoever_has_joined_and_nobody_after_leaving() {
         sgid: Gid::from_ip(Ipv4Addr::LOCALHOST.into()),
         ..path_to(group)
     };
-    let route = Route::Udp(link.route(&path, &[]).unwrap());
+    let route = link.route(&path, &[]).unwrap();
     let mut watched = 0;
     for _ in 0..2 {
         link.join(group, |_| {
@@ -235,12 +221,12 @@ fn a_group_reaches_whoever_has_joined_and_nobody_after_leaving() {
     }
     assert_eq!(watched, 1, "joined once, however often it is asked for");
     let packet = [7; 32];
-    link.send(&route, &Meta::of(&path), &packet).unwrap();
+    link.send(&route, &packet).unwrap();
     link.flush(0);
     let got = collect(&[&link], 1);
     assert_eq!((got[0].0.dst, &got[0].1[..]), (group, &packet[..]));
     link.leave(group, |_| ());
-    link.send(&route, &Meta::of(&path), &packet).unwrap();
+    link.send(&route, &packet).unwrap();
     link.flush(0);
     assert_eq!(link.receive(8, &mut |_, _| ()), 0);
 }
@@ -261,8 +247,8 @@ fn quick_looks_find_what_comes_to_any_socket() {
     .unwrap();
     for n in 0..20 {
         let to = addresses[n % 3];
-        let route = Route::Udp(link.route(&path_to(to), &[]).unwrap());
-        link.send(&route, &META, &packet(n as u8, 32)).unwrap();
+        let route = link.route(&path_to(to), &[]).unwrap();
+        link.send(&route, &packet(n as u8, 32)).unwrap();
         link.flush(0);
         let mut got = None;
         let mut looks = 0;
@@ -287,12 +273,12 @@ fn the_traffic_class_of_a_path_is_on_the_wire() {
                 traffic_class,
                 ..path_to(ip)
             };
-            Route::Udp(link.route(&path, &[]).unwrap())
+            link.route(&path, &[]).unwrap()
         };
         for n in 0..3 {
-            link.send(&to(0x69), &META, &packet(n, 64)).unwrap();
+            link.send(&to(0x69), &packet(n, 64)).unwrap();
         }
-        link.send(&to(0), &META, &packet(3, 64)).unwrap();
+        link.send(&to(0), &packet(3, 64)).unwrap();
         link.flush(0);
         let got = collect(&[&link], 4);
         let classes: Vec<_> = got.iter().map(|(meta, _)| meta.traffic_class).collect();

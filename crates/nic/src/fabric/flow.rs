@@ -46,7 +46,7 @@ impl Fabric {
 }
 
 /// The traffic from this process to one peer.
-pub(super) struct Flow {
+pub(crate) struct Flow {
     pub(super) peer: ShmRoute,
     own_slot: u16,
     /// The peer's count when `sent` was zero.

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use adverb_engine::Instant;
 use adverb_link::shm::ShmRoute;
-use adverb_link::{Link, Meta, Route, SendError, qpn};
+use adverb_link::{Link, Meta, SendError, qpn};
 
 use super::Fabric;
 use crate::sync::LockExt;
@@ -29,7 +29,7 @@ struct Held {
 }
 
 struct Packet {
-    to: Route,
+    to: ShmRoute,
     meta: Meta,
     bytes: Vec<u8>,
 }
@@ -50,13 +50,13 @@ impl Fabric {
         }
         let mut held = self.hand_over.held.acquire();
         let to = match held.routes.get(&slot).filter(|r| !r.is_dead()) {
-            Some(route) => Route::Shm(route.clone()),
+            Some(route) => route.clone(),
             None => {
                 let Some(route) = self.shm.route(slot) else {
                     return false;
                 };
                 held.routes.insert(slot, route.clone());
-                Route::Shm(route)
+                route
             }
         };
         // Behind what waits already, or packets would overtake each other.

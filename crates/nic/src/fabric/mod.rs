@@ -25,7 +25,7 @@ use std::os::fd::AsRawFd;
 
 use adverb_engine::Instant;
 use adverb_link::shm::ShmRoute;
-use adverb_link::{Link, Loopback, Meta, Place, Route, SendError, ShmLink, qpn};
+use adverb_link::{Link, Loopback, Meta, Place, SendError, ShmLink, qpn};
 
 use crate::config::{Config, Links};
 use crate::error::NicError;
@@ -100,7 +100,7 @@ impl Fabric {
 
     /// To ourselves, whatever the packet's destination.
     pub(crate) fn send_here(&self, meta: &Meta, packet: &[u8]) -> Result<(), SendError> {
-        self.loopback.send(&Route::Loopback, meta, packet)
+        self.loopback.send(meta, packet)
     }
 
     pub(crate) fn send_to_process(
@@ -109,7 +109,7 @@ impl Fabric {
         meta: &Meta,
         packet: &[u8],
     ) -> Result<(), SendError> {
-        self.shm.send(&Route::Shm(to.clone()), meta, packet)
+        self.shm.send(to, meta, packet)
     }
 
     /// Hands what waits in memory, at most `budget` packets of each link, to `sink`; says how many.

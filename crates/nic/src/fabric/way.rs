@@ -4,7 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use adverb_engine::{Av, Instant};
-use adverb_link::{Capabilities, Link, Path, Route, SendError, UdpLink, qpn};
+use adverb_link::shm::ShmRoute;
+use adverb_link::udp::UdpRoute;
+use adverb_link::{Link, Meta, Path, SendError, UdpLink, qpn};
 
 use super::Fabric;
 use super::flow::Flow;
@@ -13,52 +15,44 @@ use crate::error::NicError;
 
 /// A destination together with the link that reaches it.
 #[derive(Clone)]
-pub(crate) struct Way {
-    route: Route,
-    udp: Option<Arc<UdpLink>>,
-    /// Over UDP to a process of this host: how much of what we sent it has taken in.
-    flow: Option<Arc<Flow>>,
+pub(crate) enum Way {
+    /// To this process.
+    Loopback,
+    /// To another process of this user on this host.
+    Shm(ShmRoute),
+    /// To an address in the network.
+    Udp {
+        link: Arc<UdpLink>,
+        route: UdpRoute,
+        /// To a process of this host: how much of what we sent it has taken in.
+        flow: Option<Arc<Flow>>,
+    },
     /// To every member of this group that is not reached over the network.
-    group: Option<IpAddr>,
+    Group(IpAddr),
 }
 
 impl Way {
     /// Without regard to how much the peer has taken in: for the few packets that its queue pairs
     /// do not count.
-    pub(crate) fn unpaced(self) -> Self {
-        Self { flow: None, ..self }
+    pub(crate) fn unpaced(mut self) -> Self {
+        if let Self::Udp { flow, .. } = &mut self {
+            *flow = None;
+        }
+        self
     }
 
     /// Whether packets leave this process, for a peer that does not say that it sleeps.
     pub(crate) fn leaves_an_awake_peer(&self) -> bool {
-        match &self.route {
-            Route::Loopback => false,
-            Route::Shm(route) => !route.is_asleep(),
-            Route::Udp(_) => true,
+        match self {
+            Self::Loopback | Self::Group(_) => false,
+            Self::Shm(route) => !route.is_asleep(),
+            Self::Udp { .. } => true,
         }
-    }
-
-    /// Whether it leads over sockets.
-    pub(crate) fn is_udp(&self) -> bool {
-        matches!(self.route, Route::Udp(_))
-    }
-
-    /// The process of this host that it leads to by shared memory.
-    pub(crate) fn process(&self) -> Option<u16> {
-        match &self.route {
-            Route::Shm(route) => Some(route.slot()),
-            _ => None,
-        }
-    }
-
-    /// The group, if it leads to members that are not reached over the network.
-    pub(crate) fn group(&self) -> Option<IpAddr> {
-        self.group
     }
 
     /// Whether it leads to a process of this host that is known to have ended.
     pub(crate) fn is_dead(&self) -> bool {
-        matches!(&self.route, Route::Shm(route) if route.is_dead())
+        matches!(self, Self::Shm(route) if route.is_dead())
     }
 }
 
@@ -81,22 +75,12 @@ impl Fabric {
             // Inside a process the loopback link *is* the shared memory link: there is no ring
             // from a process to itself.
             if slot == self.slot && (links.loopback || links.shm) {
-                return Ok(Way {
-                    route: Route::Loopback,
-                    udp: None,
-                    flow: None,
-                    group: None,
-                });
+                return Ok(Way::Loopback);
             }
             if links.shm
                 && let Some(route) = self.shm.route(slot)
             {
-                return Ok(Way {
-                    route: Route::Shm(route),
-                    udp: None,
-                    flow: None,
-                    group: None,
-                });
+                return Ok(Way::Shm(route));
             }
         }
         if !links.udp {
@@ -108,12 +92,7 @@ impl Fabric {
         let link = self.open_udp(device)?;
         let path = path_of(av);
         match link.route(&path, device.gids()) {
-            Some(route) => Ok(Way {
-                route: Route::Udp(route),
-                udp: Some(link),
-                flow,
-                group: None,
-            }),
+            Some(route) => Ok(Way::Udp { link, route, flow }),
             None => Err(unreachable(
                 "no address of the device can reach it over UDP".to_owned(),
             )),
@@ -122,21 +101,14 @@ impl Fabric {
 
     fn way_to_group(&self, device: &Device, av: &Av, remote: u32) -> Result<Way, NicError> {
         if !self.groups_by_udp(device) {
-            let group = Some(av.dgid.to_ip());
-            return Ok(Way {
-                route: Route::Loopback,
-                udp: None,
-                flow: None,
-                group,
-            });
+            return Ok(Way::Group(av.dgid.to_ip()));
         }
         let link = self.open_udp(device)?;
         match link.route(&path_of(av), device.gids()) {
-            Some(route) => Ok(Way {
-                route: Route::Udp(route),
-                udp: Some(link),
+            Some(route) => Ok(Way::Udp {
+                link,
+                route,
                 flow: None,
-                group: None,
             }),
             None => Err(NicError::Unreachable {
                 gid: av.dgid,
@@ -151,44 +123,48 @@ impl Fabric {
         self.links.udp && !device.is_loopback()
     }
 
-    pub(crate) fn capabilities(&self, way: &Way) -> Capabilities {
-        self.link(way).capabilities()
+    /// How many bytes a queue pair may have in flight on a way.
+    pub(crate) fn window_bytes(&self, way: &Way) -> usize {
+        match way {
+            Way::Loopback | Way::Group(_) => self.loopback.window_bytes(),
+            Way::Shm(_) => self.shm.window_bytes(),
+            Way::Udp { link, .. } => link.window_bytes(),
+        }
     }
 
-    /// Sends a packet on a way that does not lead to a [`Way::group`].
+    /// Gives a packet to the link that its way says. Groups are [`crate::multicast`]'s: nothing here reaches one.
     pub(crate) fn send(
         &self,
         way: &Way,
-        meta: &adverb_link::Meta,
+        meta: &Meta,
         packet: &[u8],
         now: Instant,
     ) -> Result<(), SendError> {
-        if way.flow.as_ref().is_some_and(|flow| !flow.admits(now)) {
-            return Err(SendError::Full);
+        match way {
+            Way::Loopback => self.loopback.send(meta, packet),
+            Way::Shm(route) => self.shm.send(route, meta, packet),
+            Way::Udp { link, route, flow } => match flow {
+                Some(flow) if !flow.admits(now) => Err(SendError::Full),
+                _ => link.send(route, packet),
+            },
+            Way::Group(_) => Err(SendError::Unreachable),
         }
-        self.link(way).send(&way.route, meta, packet)
     }
 
     /// Whether the peer is a living process of this host that has not looked since `sent`. What we
     /// sent it then waits for it and is not lost, however long that takes: the machine is busy, or
     /// somebody holds the process in a debugger. A card would have answered in its stead.
     pub(crate) fn has_not_looked(&self, way: &Way, sent: Instant, now: Instant) -> bool {
-        let peer = match (&way.route, &way.flow) {
-            (Route::Shm(peer), _) => peer,
-            (_, Some(flow)) => &flow.peer,
+        let peer = match way {
+            Way::Shm(peer) => peer,
+            Way::Udp {
+                flow: Some(flow), ..
+            } => &flow.peer,
             _ => return false,
         };
         let looked = peer.last_drive_ns();
         let silent_for = now.as_nanos().saturating_sub(looked);
         looked <= sent.as_nanos() && silent_for < MOST_FORGIVEN_NS && self.shm.probe(peer.slot())
-    }
-
-    fn link<'a>(&'a self, way: &'a Way) -> &'a dyn Link {
-        match (&way.route, &way.udp) {
-            (Route::Udp(_), Some(link)) => link.as_ref(),
-            (Route::Shm(_), _) => &self.shm,
-            _ => &self.loopback,
-        }
     }
 }
 

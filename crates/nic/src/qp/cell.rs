@@ -66,21 +66,23 @@ impl QpCell {
     }
 
     /// The way of a datagram; none when nothing reaches the address, and the datagram is lost.
-    pub(crate) fn datagram_way(&self, state: &mut State, to: &UdAddress) -> Option<(Way, Meta)> {
+    pub(crate) fn datagram_way<'a>(
+        &self,
+        state: &'a mut State,
+        to: &UdAddress,
+    ) -> Option<(&'a Way, Meta)> {
         let meta = Meta::of(&path_of(&to.av));
-        if let Some((known, way)) = &state.recent
-            && known.av == to.av
-            && known.remote_qpn == to.remote_qpn
-        {
-            return Some((way.clone(), meta));
+        let is_known = state
+            .recent
+            .as_ref()
+            .is_some_and(|(known, _)| known.av == to.av && known.remote_qpn == to.remote_qpn);
+        if !is_known {
+            let device = self.context.device();
+            let fabric = &self.context.nic().fabric;
+            let way = fabric.way_to(device, &to.av, to.remote_qpn).ok()?;
+            state.recent = Some((*to, way));
         }
-        let nic = self.context.nic();
-        let way = nic
-            .fabric
-            .way_to(self.context.device(), &to.av, to.remote_qpn)
-            .ok()?;
-        state.recent = Some((*to, way.clone()));
-        Some((way, meta))
+        state.recent.as_ref().map(|(_, way)| (way, meta))
     }
 
     /// The process at `slot` has ended. If this queue pair is connected to it, it fails once its
