@@ -56,25 +56,17 @@ pub(crate) fn run(release: &Release, words: &[String]) -> Result<bool> {
         }
         let binary = compile(release, &name)?;
         for link in links_of(&name)? {
-            // The same program against the bare arm rule of the specification, where it knows of that.
-            for strict in [false, true] {
-                if strict && !knows_strict(&name)? {
-                    continue;
-                }
-                let label = format!(
-                    "{link:8} {name}{}",
-                    if strict {
-                        " (ADVERB_EVENTS=strict)"
-                    } else {
-                        ""
-                    }
-                );
+            for setting in settings(&name)? {
+                let label = match setting {
+                    None => format!("{link:8} {name}"),
+                    Some((variable, value)) => format!("{link:8} {name} ({variable}={value})"),
+                };
                 let started = Instant::now();
                 let outcome = run_one(
                     release,
                     &binary,
                     link,
-                    strict,
+                    setting,
                     &logs.join(format!("{name}-{link}.log")),
                 )?;
                 tally.add(&label, started.elapsed().as_secs_f64(), outcome);
@@ -128,8 +120,22 @@ pub(crate) fn links_of(name: &str) -> Result<[&'static str; 2]> {
     })
 }
 
-fn knows_strict(name: &str) -> Result<bool> {
-    Ok(fs::read_to_string(sources().join(format!("{name}.c")))?.contains("ADVERB_EVENTS"))
+/// A variable of the environment and its value.
+type Setting = Option<(&'static str, &'static str)>;
+
+/// What a program runs under: nothing special, the bare arm rule of the specification if it knows of that, and each way to
+/// wait if it waits for events.
+fn settings(name: &str) -> Result<Vec<Setting>> {
+    let text = fs::read_to_string(sources().join(format!("{name}.c")))?;
+    let mut settings = vec![None];
+    if text.contains("ADVERB_EVENTS") {
+        settings.push(Some(("ADVERB_EVENTS", "strict")));
+    }
+    if text.contains("ibv_get_cq_event(") {
+        settings.push(Some(("ADVERB_WAIT", "busy")));
+        settings.push(Some(("ADVERB_WAIT", "adaptive,polite")));
+    }
+    Ok(settings)
 }
 
 /// Compiles one program with warnings as errors.
@@ -174,15 +180,15 @@ fn run_one(
     release: &Release,
     binary: &Path,
     link: &str,
-    strict: bool,
+    setting: Setting,
     log: &Path,
 ) -> Result<Outcome> {
     let program = binary
         .to_str()
         .context("the target directory's name is not UTF-8")?;
     let mut command = under_adverb(release, link, program);
-    if strict {
-        command.env("ADVERB_EVENTS", "strict");
+    if let Some((variable, value)) = setting {
+        command.env(variable, value);
     }
     let mut job = Job::start(&mut command, Some(log))?;
     let Some(status) = job.wait_until(Instant::now() + BOUND)? else {

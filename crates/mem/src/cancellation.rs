@@ -102,6 +102,16 @@ impl Sleep {
         }
     }
 
+    /// The same, but no longer than that. Below a second.
+    #[must_use]
+    pub fn at_most(self, length: Duration) -> Self {
+        let length = self.at_most.map_or(length, |own| own.min(length));
+        Self {
+            at_most: Some(length),
+            ..self
+        }
+    }
+
     /// Sleeps. A signal ends it with EINTR; cancellation waits.
     pub fn uncancelled(&self) -> io::Result<()> {
         let _uncancelled = Uncancelled::new();

@@ -37,18 +37,28 @@ impl Channel {
     ///
     /// Errors: EAGAIN when the descriptor is in non-blocking mode, EBADF after a fork.
     pub fn next_event(&self, waiter: &mut Waiter) -> io::Result<Step<u64>> {
-        let take = || {
-            self.events.take().map(|cq| {
-                cq.completion_events.delivered();
-                cq.user
-            })
-        };
         waiter.look(
             self.context.nic(),
             self.events.fd(),
             || self.events.nonblocking(),
-            take,
+            || self.take(),
         )
+    }
+
+    /// The same, but if there is none the thread stays awake, and looks again soon.
+    pub fn next_event_awake(&self, waiter: &mut Waiter) -> io::Result<Option<u64>> {
+        waiter.look_awake(
+            self.context.nic(),
+            || self.events.nonblocking(),
+            || self.take(),
+        )
+    }
+
+    fn take(&self) -> Option<u64> {
+        self.events.take().map(|cq| {
+            cq.completion_events.delivered();
+            cq.user
+        })
     }
 
     /// Refuses while CQs report here.

@@ -52,22 +52,8 @@ impl Waiter {
         nonblocking: impl FnOnce() -> io::Result<bool>,
         mut take: impl FnMut() -> Option<T>,
     ) -> io::Result<Step<T>> {
-        if !nic.alive() {
-            return Err(io::Error::from_raw_os_error(libc::EBADF));
-        }
-        if let Some(watch) = &mut self.watch {
-            watch.wake();
-        } else {
-            if let Some(t) = take() {
-                return Ok(Step::Got(t));
-            }
-            nic.drive_for_user();
-            if let Some(t) = take() {
-                return Ok(Step::Got(t));
-            }
-            if nonblocking()? {
-                return Err(io::Error::from_raw_os_error(libc::EAGAIN));
-            }
+        if let Some(t) = self.look_awake(nic, nonblocking, &mut take)? {
+            return Ok(Step::Got(t));
         }
         let watch = self.watch.get_or_insert_with(|| Watch::enter(nic));
         loop {
@@ -80,6 +66,45 @@ impl Waiter {
             }
             watch.wake();
         }
+    }
+
+    /// Looks, and stays awake if there is nothing. From then on the thread leads if nobody else does, so that the NIC thread
+    /// stays out of its way and no peer rings.
+    pub(crate) fn look_awake<T>(
+        &mut self,
+        nic: &Arc<Nic>,
+        nonblocking: impl FnOnce() -> io::Result<bool>,
+        mut take: impl FnMut() -> Option<T>,
+    ) -> io::Result<Option<T>> {
+        if !nic.alive() {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
+        let first = match &mut self.watch {
+            Some(watch) => {
+                if !watch.wake() {
+                    nic.drive_for_user();
+                }
+                false
+            }
+            None => {
+                if let Some(t) = take() {
+                    return Ok(Some(t));
+                }
+                nic.drive_for_user();
+                true
+            }
+        };
+        if let Some(t) = take() {
+            self.watch = None;
+            return Ok(Some(t));
+        }
+        if first {
+            if nonblocking()? {
+                return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+            }
+            self.watch = Some(Watch::enter(nic));
+        }
+        Ok(None)
     }
 }
 
@@ -102,12 +127,14 @@ impl Watch {
         self.nic.fabric.fall_asleep(fd)
     }
 
-    /// Does what the leader was woken for.
-    fn wake(&mut self) {
-        if std::mem::take(&mut self.asleep) {
+    /// Does what the leader was woken for. False if it has not slept.
+    fn wake(&mut self) -> bool {
+        let slept = std::mem::take(&mut self.asleep);
+        if slept {
             self.nic.fabric.wake_up();
             self.nic.work_on_waking();
         }
+        slept
     }
 }
 

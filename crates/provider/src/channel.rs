@@ -10,11 +10,14 @@ use crate::call;
 use crate::cq::Cq;
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, find, find_context, not_null};
+use crate::pace::Pace;
+use crate::setting::setting;
 use crate::waiting::{self, Asleep};
 
 /// A completion channel.
 pub(crate) struct Channel {
     pub(crate) nic: Arc<adverb_nic::Channel>,
+    pace: Arc<Pace>,
 }
 
 impl Kind for Channel {
@@ -38,13 +41,14 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
     let create = || -> Result<*mut ibv_comp_channel, Error> {
         // SAFETY: as our caller promises.
         let nic = unsafe { find_context(context) }?.nic.create_channel()?;
+        let pace = Arc::new(Pace::new(setting()?.events));
         Ok(Object::create(
             ibv_comp_channel {
                 context,
                 fd: nic.fd(),
                 refcnt: 0,
             },
-            Channel { nic },
+            Channel { nic, pace },
         )
         .public())
     };
@@ -68,7 +72,7 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
 }
 
 /// `ibv_get_cq_event(3)`. Waits, or fails with EAGAIN, as the program has set up the channel's descriptor.
-/// A cancellation point.
+/// A cancellation point. `ADVERB_WAIT` has it poll for a while before it sleeps.
 ///
 /// # Safety
 /// `channel` is NULL or a channel; `cq` and `cq_context` are NULL or can be written.
@@ -78,17 +82,17 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     cq_context: *mut *mut c_void,
 ) -> c_int {
     thread_local! {
-        static ASLEEP: Asleep<Arc<adverb_nic::Channel>> = const { Asleep::new(None) };
+        static ASLEEP: Asleep<(Arc<adverb_nic::Channel>, Arc<Pace>)> = const { Asleep::new(None) };
     }
-    let find = || -> Result<Arc<adverb_nic::Channel>, Error> {
+    let find = || -> Result<(Arc<adverb_nic::Channel>, Arc<Pace>), Error> {
         // SAFETY: as our caller promises.
         let channel = unsafe { find::<Channel>(channel) }?;
         not_null(cq, "place for the CQ")?;
         not_null(cq_context, "place for the CQ's context")?;
-        Ok(Arc::clone(&channel.nic))
+        Ok((Arc::clone(&channel.nic), Arc::clone(&channel.pace)))
     };
-    let look = |on: &Arc<adverb_nic::Channel>, waiter: &mut Waiter| {
-        let fired = match on.next_event(waiter)? {
+    let look = |(on, pace): &(Arc<adverb_nic::Channel>, Arc<Pace>), waiter: &mut Waiter| {
+        let fired = match pace.look(on, waiter)? {
             Step::Got(token) => token as *mut ibv_cq,
             Step::Sleep(sleep) => return Ok(Step::Sleep(sleep)),
         };

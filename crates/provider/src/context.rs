@@ -16,8 +16,9 @@ use adverb_abi::types::{
 use crate::call;
 use crate::errno::Error;
 use crate::handle::{Kind, Object, context_pointer, find, find_context};
+use crate::setting::setting;
 use crate::shared::Family;
-use crate::{cq, cq_ex, device, dm, misc, mr, mw, pd, post, qp, query, srq, xrc};
+use crate::{cq, cq_ex, device, dm, misc, mr, mw, pd, polite, post, qp, query, srq, xrc};
 
 /// An open device.
 pub(crate) struct Context {
@@ -36,8 +37,9 @@ impl Kind for Context {
 
 /// The calls of the first ABI. The others of this table have long been exported functions instead.
 fn operations() -> ibv_context_ops {
+    let polite = setting().ok().and_then(|setting| setting.polite);
     ibv_context_ops {
-        poll_cq: Some(cq::poll_cq),
+        poll_cq: Some(polite.map_or(cq::poll_cq, polite::poll)),
         req_notify_cq: Some(cq::req_notify_cq),
         alloc_mw: Some(mw::alloc_mw),
         bind_mw: Some(mw::bind_mw),
@@ -85,6 +87,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
     let open = || -> Result<*mut ibv_context, Error> {
         // SAFETY: as our caller promises.
         let device = unsafe { find::<device::Device>(device) }?;
+        setting()?;
         let nic = adverb_nic::Context::open(&device.nic)?;
         let (family, command) = Family::found(device)?;
         Ok(publish(nic, family, command))

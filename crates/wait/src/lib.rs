@@ -12,11 +12,11 @@
 //! use adverb_wait::{Costs, Limits, Policy, Step};
 //! let mut policy = Policy::new(Costs { wake_ns: 40_000 }, Limits::default());
 //! let mut now = 0;
-//! // Nothing there: it looks for about a wake-up's worth of time, then it wants to sleep.
+//! // Nothing there: it looks for about two wake-ups' worth of time, then it wants to sleep.
 //! while policy.empty(now) != (Step::Sleep { until: None }) {
 //!     now += 200;
 //! }
-//! assert!((40_000..41_000).contains(&now));
+//! assert!((80_000..81_000).contains(&now));
 //! policy.woke(2_000_000, true);
 //! policy.found(2_000_100);
 //! assert_eq!(policy.counters().wakes, 1);

@@ -62,7 +62,7 @@ enum State {
 }
 
 impl Policy {
-    /// A policy that has seen nothing yet: it spins for W, and learns.
+    /// A policy that has seen nothing yet: it spins for twice W, and learns.
     #[must_use]
     pub fn new(costs: Costs, limits: Limits) -> Self {
         let wake = costs.wake();
@@ -111,7 +111,7 @@ impl Policy {
             // Whoever forgets to say that they woke up is believed to have been woken for nothing.
             State::Asleep { .. } | State::Woken => {
                 self.counters.empty_wakes += 1;
-                self.sleep(wait, now, false)
+                self.sleep(wait, now, true)
             }
         }
     }
@@ -179,8 +179,9 @@ impl Policy {
     fn begin(&mut self, now: u64) -> Step {
         self.counters.waits += 1;
         let mut length = self.threshold.best();
-        // Going to sleep too early costs at worst the wake-up, where spinning on would have found the message at once.
-        if !self.account.allows(self.wake - length) {
+        // Going to sleep too early costs at worst the wake-up, where spinning on would have found the message at once;
+        // too late, what was spun beyond W.
+        if !self.account.allows(self.wake.abs_diff(length)) {
             length = self.wake;
         }
         if self

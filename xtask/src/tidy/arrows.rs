@@ -20,7 +20,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "adverb-provider",
-        &["adverb-nic", "adverb-abi", "adverb-engine", "adverb-wire"],
+        &[
+            "adverb-nic",
+            "adverb-abi",
+            "adverb-engine",
+            "adverb-wait",
+            "adverb-wire",
+        ],
     ),
     ("adverb-dropin", &["adverb-provider", "adverb-abi"]),
     ("adverb", &["adverb-abi", "adverb-provider"]),
