@@ -50,6 +50,20 @@ pub(crate) fn run() -> Result<bool> {
             BUILD_BOUND,
         )
     });
+    // What would be uploaded is put together, not built again: the build above is of the same files.
+    steps.step("packages", || {
+        cargo(
+            &[
+                "package",
+                "--workspace",
+                "--no-verify",
+                "--allow-dirty",
+                "--quiet",
+            ],
+            &[],
+            BUILD_BOUND,
+        )
+    });
     steps.step("documentation", || {
         cargo(
             &["doc", "--workspace", "--no-deps"],
