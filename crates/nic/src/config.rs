@@ -24,9 +24,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads the environment; a value that cannot be understood is an error that names it.
+    /// Reads the environment, except in set-user-ID programs; a value that cannot be understood is an error that names it.
     pub fn from_env() -> Result<Self, NicError> {
-        let var = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
+        let var = |name: &str| {
+            let value = adverb_mem::setting(name)?.into_string().ok();
+            value.filter(|v| !v.is_empty())
+        };
         let netdevs = var("ADVERB_NETDEV")
             .map(|v| {
                 v.split(',')

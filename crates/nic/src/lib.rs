@@ -55,7 +55,7 @@ pub use adverb_engine::{
     MwBind, PostError, QpAttr, QpCaps, QpNum, QpState, RecvWr, SendData, SendFlags, SendOp, SendWr,
     Sge, SrqAttr, UdAddress, WcFlags, WcOpcode, WcStatus, WindowType,
 };
-pub use adverb_mem::{Sleep, Uncancelled, cancellation_point};
+pub use adverb_mem::{Sleep, Uncancelled, cancellation_point, setting};
 pub use adverb_wire::{Gid, Mtu, Transport, grh};
 pub use ah::{Ah, AhSpec};
 pub use async_events::{AsyncEvent, AsyncKind, Source};

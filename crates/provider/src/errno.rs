@@ -4,7 +4,6 @@
 //! its kind reports failure: [`status`] returns the errno value, [`minus_one`] and [`pointer`] set it. With
 //! `ADVERB_LOG=warn` each failure is also written to stderr, call and cause. `diagnosis.rs` has the words.
 
-use std::env;
 use std::ffi::c_int;
 use std::fmt::Display;
 use std::io::{self, Write as _};
@@ -12,7 +11,7 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use adverb_engine::{Access, AttrMask, ModifyError};
-use adverb_nic::{NicError, PostError};
+use adverb_nic::{NicError, PostError, setting};
 
 use crate::diagnosis;
 
@@ -223,7 +222,8 @@ pub(crate) fn report(call: &(impl Display + ?Sized), error: &Error) {
 fn logging() -> bool {
     static ON: OnceLock<bool> = OnceLock::new();
     *ON.get_or_init(|| {
-        let level = env::var("ADVERB_LOG").unwrap_or_default();
+        let level = setting("ADVERB_LOG").unwrap_or_default();
+        let level = level.to_string_lossy();
         matches!(
             level.to_ascii_lowercase().as_str(),
             "warn" | "info" | "debug" | "trace"

@@ -40,6 +40,7 @@ mod query;
 mod rdma;
 mod setting;
 mod shared;
+mod signals;
 mod srq;
 mod sysfs;
 pub mod unsupported;

@@ -15,6 +15,7 @@ use std::thread::LocalKey;
 use adverb_nic::{Sleep, Step, Uncancelled, Waiter, cancellation_point};
 
 use crate::errno::{self, Error};
+use crate::signals;
 
 /// The wait of a thread while it sleeps, and what it waits on.
 pub(crate) type Asleep<T> = Cell<Option<(Waiter, T)>>;
@@ -41,6 +42,7 @@ pub(crate) unsafe fn minus_one<T: 'static>(
         // SAFETY: as our caller promises; what this frame has needs no drop.
         next = match unsafe { sleep.cancellable() } {
             Ok(()) => go_on(call, asleep, &mut look),
+            Err(libc::EINTR) if signals::all_restart() => go_on(call, asleep, &mut look),
             Err(errno) => give_up(call, asleep, errno),
         };
     }

@@ -31,7 +31,14 @@ pub(super) struct Library {
 
 impl Library {
     pub(super) fn open_system() -> Result<Option<Self>, LoadError> {
-        match std::env::var_os(PATH_VARIABLE) {
+        // SAFETY: the call reads what the kernel handed over at the start of the process.
+        let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+        // Which code runs with a set-user-ID program's rights is not for whoever starts it to say.
+        let path = match secure {
+            true => None,
+            false => std::env::var_os(PATH_VARIABLE),
+        };
+        match path {
             Some(path) if path.is_empty() => Ok(None),
             Some(path) => {
                 // A file that was asked for by name and is missing deserves a word.

@@ -1,6 +1,7 @@
 //! Getting events: `rdma_get_cm_event(3)`, `rdma_ack_cm_event(3)`, and what a synchronous id makes of them.
 
 use std::ffi::c_int;
+use std::io;
 use std::sync::Arc;
 
 use adverb_abi::types::*;
@@ -14,6 +15,7 @@ use super::id::Id;
 use crate::call;
 use crate::errno::Error;
 use crate::handle::{find, not_null};
+use crate::signals;
 use crate::waiting::{self, Asleep};
 
 /// The next event of a channel, for calls that wait for one as part of what they do.
@@ -27,7 +29,14 @@ pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_
     loop {
         match look(&channel, &mut waiter)? {
             Step::Got(event) => return Ok(event),
-            Step::Sleep(sleep) => sleep.uncancelled()?,
+            Step::Sleep(sleep) => match sleep.uncancelled() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    if !signals::all_restart() {
+                        return Err(error.into());
+                    }
+                }
+                slept => slept?,
+            },
         }
     }
 }
