@@ -233,7 +233,7 @@ impl World {
     }
 
     fn receive(&self, index: usize) {
-        let _ = self.qps[index].1.post_recv(&RecvWr {
+        let _ = self.qps[index].1.posting().recv(&RecvWr {
             wr_id: 1,
             sges: &[self.sge()],
         });
@@ -262,8 +262,7 @@ impl World {
             xrc_srqn: 0,
         };
         let (_, qp) = &self.qps[index];
-        let _ = qp.post_send(&wr);
-        qp.kick();
+        let _ = qp.posting().send(&wr);
         Ok(())
     }
 

@@ -55,7 +55,10 @@ impl Nic {
     /// A pass on behalf of an application thread, which thereby tells the NIC thread and the
     /// peers that somebody is awake here.
     pub(crate) fn drive_for_user(&self) -> bool {
-        let now = clock::now();
+        self.drive_for_user_at(clock::now())
+    }
+
+    fn drive_for_user_at(&self, now: Instant) -> bool {
         self.fabric.note_user(now);
         self.pass(now, Look::Quick)
     }
@@ -73,11 +76,11 @@ impl Nic {
 
     /// As [`Nic::drive_for_user`], for a thread that has posted. It will poll, and a pass for each of its posts would
     /// take one acknowledgement at a time. What it said to its own process is nobody else's to find, though.
-    pub(crate) fn drive_for_post(&self) {
+    pub(crate) fn drive_for_post(&self, now: Instant) {
         let posts = self.posts.load(Ordering::Relaxed).wrapping_add(1);
         self.posts.store(posts, Ordering::Relaxed);
         if posts.is_multiple_of(FULL_LOOK) || self.fabric.has_own() {
-            self.drive_for_user();
+            self.drive_for_user_at(now);
         }
     }
 
@@ -165,15 +168,7 @@ impl Nic {
         })
     }
 
-    /// Sends what one queue pair has to say.
-    pub(crate) fn pump(&self, cell: &Arc<QpCell>, now: Instant) {
-        let mut state = cell.state.acquire();
-        self.pump_locked(cell, &mut state, now);
-        drop(state);
-        self.fabric.flush(now);
-    }
-
-    /// As [`Nic::pump`], without the flush.
+    /// Sends what one queue pair has to say; the caller's [`crate::pass::Pass`] ends the batch.
     pub(crate) fn pump_locked(&self, cell: &Arc<QpCell>, state: &mut State, now: Instant) {
         with_scratch(|s| self.pump_into(cell, state, now, &mut s.packet));
     }

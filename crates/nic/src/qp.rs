@@ -1,14 +1,15 @@
 //! Queue pairs: the engine's machine, its way to the peer, and who may touch them when.
 
 mod cell;
+mod posting;
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use adverb_engine::{
-    AttrMask, DeviceLimits, Instant, PdId, PostError, Qp as Machine, QpAttr, QpCaps, QpConfig,
-    QpNum, QpState, RecvWr, Role, SendWr, UdAddress,
+    AttrMask, DeviceLimits, Instant, PdId, Qp as Machine, QpAttr, QpCaps, QpConfig, QpNum, QpState,
+    Role, UdAddress,
 };
 use adverb_link::Meta;
 use adverb_wire::{Gid, Mtu, Transport};
@@ -19,12 +20,15 @@ use crate::cq::{Cq, CqCell};
 use crate::error::NicError;
 use crate::fabric::{Way, path_of};
 use crate::ledger::Ledger;
+use crate::pass::Pass;
 use crate::pd::PdUse;
 use crate::srq::{Srq, SrqCell};
 use crate::sync::LockExt;
 use crate::xrc::{Domain, XrcdUse};
 use crate::{ah, clock};
 use cell::LAST_WORDS_NS;
+
+pub use posting::Posting;
 
 /// What a queue pair is made from.
 pub struct QpSpec<'a> {
@@ -345,7 +349,8 @@ impl Qp {
             // answer.
             self.cell.finish_answers();
         }
-        let now = clock::now();
+        let pass = Pass::begin(nic);
+        let now = pass.now();
         let mut attr = *attr;
         let mut state = self.cell.state.acquire();
         if mask.contains(AttrMask::AV) && self.cell.transport != Transport::Ud {
@@ -379,43 +384,7 @@ impl Qp {
         if let Some(slot) = peer {
             nic.fabric.watch_peer(slot);
         }
-        nic.fabric.flush(now);
         Ok(())
-    }
-
-    /// Queues work; [`Qp::kick`] sends it.
-    pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        let nic = self.cell.context.nic();
-        if !nic.alive() {
-            return Err(PostError::WrongState {
-                state: QpState::Err,
-            });
-        }
-        let mut state = self.cell.state.acquire();
-        state
-            .machine
-            .post_send(clock::now(), wr, &mut self.cell.view())
-    }
-
-    /// Sends what was queued, and now and then lets the NIC do what else is waiting.
-    pub fn kick(&self) {
-        let nic = self.cell.context.nic();
-        if nic.alive() {
-            nic.pump(&self.cell, clock::now());
-            nic.drive_for_post();
-        }
-    }
-
-    pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        if !self.cell.context.nic().alive() {
-            return Err(PostError::WrongState {
-                state: QpState::Err,
-            });
-        }
-        let mut state = self.cell.state.acquire();
-        state
-            .machine
-            .post_recv(clock::now(), wr, &mut self.cell.view())
     }
 
     /// Joins a multicast group: datagrams to it arrive here, too. A second time changes nothing.
@@ -502,6 +471,7 @@ impl Qp {
         let cell = &self.cell;
         let nic = cell.context.nic();
         cell.finish_answers();
+        let pass = Pass::begin(nic);
         {
             let mut state = cell.state.acquire();
             state.destroyed = true;
@@ -516,11 +486,11 @@ impl Qp {
         nic.owed.forget(cell);
         nic.qps.remove(cell.number);
         // Answers that were already handed to a link, such as the last acknowledgement, go out.
-        let now = clock::now();
-        nic.fabric.flush(now);
+        drop(pass);
         // A socket shared with the peer may hold that very acknowledgement: this process can be
         // over before anybody else looks.
         if nic.fabric.has_sockets() {
+            let now = clock::now();
             nic.drive(now);
             let until = now.plus_nanos(LAST_WORDS_NS);
             while nic.fabric.hands_over() && clock::now() < until {

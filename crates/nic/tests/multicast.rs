@@ -77,7 +77,8 @@ impl Member {
 
     fn recv(&self, wr_id: u64) {
         self.qp
-            .post_recv(&RecvWr {
+            .posting()
+            .recv(&RecvWr {
                 wr_id,
                 sges: &[self.sge(0, 2048)],
             })
@@ -109,8 +110,7 @@ impl Member {
             ud: Some(ud),
             xrc_srqn: 0,
         };
-        self.qp.post_send(&wr).unwrap();
-        self.qp.kick();
+        self.qp.posting().send(&wr).unwrap();
     }
 
     /// The receives so far; waits for at least `count`.

@@ -130,13 +130,13 @@ impl Side {
             ud: None,
             xrc_srqn: 0,
         };
-        self.qp.post_send(&wr).unwrap();
-        self.qp.kick();
+        self.qp.posting().send(&wr).unwrap();
     }
 
     fn recv(&self, wr_id: u64, sge: Sge) {
         self.qp
-            .post_recv(&RecvWr {
+            .posting()
+            .recv(&RecvWr {
                 wr_id,
                 sges: &[sge],
             })

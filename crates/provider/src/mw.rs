@@ -197,7 +197,8 @@ pub(crate) unsafe extern "C" fn bind_mw(
         let new = old & !0xff | old.wrapping_add(1) & 0xff;
         // SAFETY: as our caller promises.
         let op = SendOp::BindMw(unsafe { binding(mw, new, &info) }?);
-        qp.nic.post_send(&SendWr {
+        let mut posting = qp.nic.posting();
+        posting.send(&SendWr {
             wr_id: bind.wr_id,
             op,
             flags,
@@ -207,7 +208,6 @@ pub(crate) unsafe extern "C" fn bind_mw(
         })?;
         // SAFETY: as above.
         unsafe { (*public).rkey = new };
-        qp.nic.kick();
         Ok(())
     };
     call::status("ibv_bind_mw", post)

@@ -12,6 +12,7 @@ use adverb_abi::types::*;
 use adverb_engine::{
     Key, MAX_SGE, PostError, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge, UdAddress,
 };
+use adverb_nic::Posting;
 
 use crate::ah::Ah;
 use crate::errno::{self, Error};
@@ -216,7 +217,11 @@ pub(crate) unsafe fn datagram(
 
 /// # Safety
 /// As the manual has it: what the request points to is alive.
-unsafe fn send_one(qp: &Object<Qp>, wr: &ibv_send_wr) -> Result<(), Error> {
+unsafe fn send_one(
+    qp: &Object<Qp>,
+    wr: &ibv_send_wr,
+    posting: &mut Posting<'_>,
+) -> Result<(), Error> {
     // SAFETY: as our caller promises.
     let op = unsafe { operation(wr) }?;
     let flags = send_flags(wr.send_flags)?;
@@ -237,7 +242,7 @@ unsafe fn send_one(qp: &Object<Qp>, wr: &ibv_send_wr) -> Result<(), Error> {
         let mut inline = Inline::new();
         // SAFETY: as our caller promises.
         let bytes = unsafe { inline.gather(wr.sg_list, wr.num_sge, qp.caps.max_inline) }?;
-        return Ok(qp.nic.post_send(&SendWr {
+        return Ok(posting.send(&SendWr {
             wr_id: wr.wr_id,
             op,
             flags,
@@ -249,7 +254,7 @@ unsafe fn send_one(qp: &Object<Qp>, wr: &ibv_send_wr) -> Result<(), Error> {
     if wr.num_sge == 1 {
         // SAFETY: as our caller promises.
         let one = [sge(unsafe { &*wr.sg_list })];
-        return Ok(qp.nic.post_send(&SendWr {
+        return Ok(posting.send(&SendWr {
             wr_id: wr.wr_id,
             op,
             flags,
@@ -261,7 +266,7 @@ unsafe fn send_one(qp: &Object<Qp>, wr: &ibv_send_wr) -> Result<(), Error> {
     let mut pieces = Pieces::new();
     // SAFETY: as our caller promises.
     let sges = unsafe { pieces.take(wr.sg_list, wr.num_sge) }?;
-    Ok(qp.nic.post_send(&SendWr {
+    Ok(posting.send(&SendWr {
         wr_id: wr.wr_id,
         op,
         flags,
@@ -321,9 +326,9 @@ unsafe fn walk<T>(
 }
 
 /// A call and the queue pair it was made on, to be read if it is refused.
-struct Posting(&'static str, *mut ibv_qp);
+struct Call(&'static str, *mut ibv_qp);
 
-impl fmt::Display for Posting {
+impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)?;
         // SAFETY: NULL or a queue pair, says the caller of the call.
@@ -346,14 +351,17 @@ pub(crate) unsafe extern "C" fn post_send(
     // SAFETY: as our caller promises.
     let posted = match unsafe { find_for_work::<Qp>(qp.cast()) } {
         Ok(qp) => {
+            let mut posting = qp.nic.posting();
+            let one = |wr: &ibv_send_wr| {
+                // SAFETY: likewise.
+                unsafe { send_one(qp, wr, &mut posting) }.map(|()| wr.next)
+            };
             // SAFETY: likewise.
-            let posted = unsafe { walk(wr, bad, |wr| send_one(qp, wr).map(|()| wr.next)) };
-            qp.nic.kick();
-            posted
+            unsafe { walk(wr, bad, one) }
         }
         Err(error) => Err(refuse_all(error, wr, bad)),
     };
-    errno::status(Posting("ibv_post_send", qp), posted)
+    errno::status(Call("ibv_post_send", qp), posted)
 }
 
 /// `ibv_post_recv(3)`, behind the context's table.
@@ -367,15 +375,18 @@ pub(crate) unsafe extern "C" fn post_recv(
 ) -> c_int {
     // SAFETY: as our caller promises.
     let posted = match unsafe { find_for_work::<Qp>(qp.cast()) } {
-        // SAFETY: likewise.
-        Ok(qp) => unsafe {
-            walk(wr, bad, |wr| {
-                receive_one(wr, |wr| qp.nic.post_recv(wr)).map(|()| wr.next)
-            })
-        },
+        Ok(qp) => {
+            let mut posting = qp.nic.posting();
+            let one = |wr: &ibv_recv_wr| {
+                // SAFETY: likewise.
+                unsafe { receive_one(wr, |wr| posting.recv(wr)) }.map(|()| wr.next)
+            };
+            // SAFETY: likewise.
+            unsafe { walk(wr, bad, one) }
+        }
         Err(error) => Err(refuse_all(error, wr, bad)),
     };
-    errno::status(Posting("ibv_post_recv", qp), posted)
+    errno::status(Call("ibv_post_recv", qp), posted)
 }
 
 /// `ibv_post_srq_recv(3)`, behind the context's table.

@@ -282,7 +282,7 @@ impl List {
             }
             .into());
         }
-        let mut result = Ok(());
+        let mut posting = qp.nic.posting();
         for request in &self.requests {
             let data = match &request.data {
                 Data::Sges(range) => SendData::Sges(&self.sges[range.clone()]),
@@ -296,13 +296,9 @@ impl List {
                 ud: request.ud,
                 xrc_srqn: request.xrc_srqn,
             };
-            result = qp.nic.post_send(&wr);
-            if result.is_err() {
-                break;
-            }
+            posting.send(&wr)?;
         }
-        qp.nic.kick();
-        Ok(result?)
+        Ok(())
     }
 }
 

@@ -14,6 +14,7 @@ use crate::clock;
 use crate::fabric::{Way, path_of};
 use crate::host::View;
 use crate::nic::Nic;
+use crate::pass::Pass;
 use crate::sync::LockExt;
 
 impl QpCell {
@@ -36,18 +37,18 @@ impl QpCell {
     pub(super) fn finish_answers(self: &Arc<Self>) {
         let nic = self.context.nic();
         let until = clock::now().plus_nanos(LAST_WORDS_NS);
-        loop {
-            let now = clock::now();
-            {
-                let mut state = self.state.acquire();
-                nic.pump_locked(self, &mut state, now);
-                if state.stuck.is_none() || now > until {
-                    break;
-                }
-            }
-            nic.fabric.flush(now);
+        while !self.says_all_before(until) {
             nic.nap_and_drive();
         }
+    }
+
+    /// Whether all is said, or `until` has passed.
+    fn says_all_before(self: &Arc<Self>, until: Instant) -> bool {
+        let nic = self.context.nic();
+        let pass = Pass::begin(nic);
+        let mut state = self.state.acquire();
+        nic.pump_locked(self, &mut state, pass.now());
+        state.stuck.is_none() || pass.now() > until
     }
 
     pub(super) fn forget_completions(&self) {
