@@ -125,5 +125,6 @@ impl Nic {
     }
 }
 
-/// Regions and windows together, over all contexts of the process.
-const KEY_LIMIT: usize = 1 << 20;
+/// Regions and windows together, over all contexts of the process: as many as a key table can hold. A single context has
+/// room for as many ([`crate::device::Limits`]).
+const KEY_LIMIT: usize = 131_072;
