@@ -30,6 +30,11 @@ pub struct Device {
     limits: Limits,
 }
 
+/// Multicast groups of a device.
+pub(crate) const MAX_GROUPS: u32 = 1024;
+/// Queue pairs in one multicast group.
+pub(crate) const MAX_MEMBERS: u32 = 1024;
+
 /// What one device can hold. Everything here can be created in full.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -81,8 +86,8 @@ impl Default for Limits {
             max_rd_atom: 128,
             max_init_rd_atom: 128,
             comp_vectors: 1,
-            max_groups: crate::multicast::MAX_GROUPS,
-            max_group_members: crate::multicast::MAX_MEMBERS,
+            max_groups: MAX_GROUPS,
+            max_group_members: MAX_MEMBERS,
         }
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! A pass takes what the links hold, runs the queue pairs concerned, and sends what they have to
 //! say. Application threads make passes inside the verbs they call; the NIC thread makes them
-//! when nobody else does. No lock here is wider than one queue pair or one inbound queue.
+//! when nobody else does. The locks held for long are those of one queue pair and one inbound queue. Shared by all are the
+//! lists of who waits (blocked, owed, timers, rings to be flushed), each held for a few instructions, and the key table,
+//! which a copy holds for reading: only registering, deregistering, binding and invalidating wait for it.
 
 use std::cell::RefCell;
 use std::sync::Arc;

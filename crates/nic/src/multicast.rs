@@ -20,6 +20,7 @@ use adverb_link::shm::ShmRoute;
 use adverb_link::{Meta, SendError};
 use adverb_wire::{Gid, Packet, Transport};
 
+use crate::device::{MAX_GROUPS, MAX_MEMBERS};
 use crate::driver::list;
 use crate::error::NicError;
 use crate::fork;
@@ -29,11 +30,6 @@ use crate::sync::LockExt;
 
 /// The destination that stands for "everybody in the group".
 pub(crate) const ALL_MEMBERS: u32 = 0xff_ffff;
-
-/// Groups of a device.
-pub(crate) const MAX_GROUPS: u32 = 1024;
-/// Queue pairs in one group.
-pub(crate) const MAX_MEMBERS: u32 = 1024;
 
 /// The groups of this process, and what it knows of the others'.
 pub(crate) struct Groups {

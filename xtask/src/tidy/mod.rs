@@ -2,6 +2,7 @@
 
 mod arrows;
 mod exports;
+mod floors;
 mod texts;
 mod unsafety;
 
@@ -10,6 +11,7 @@ use anyhow::Result;
 pub(crate) fn run() -> Result<bool> {
     let metadata = crate::tree::metadata()?;
     let mut complaints = arrows::complaints(&metadata)?;
+    complaints.extend(floors::complaints()?);
     complaints.extend(unsafety::complaints()?);
     unsafety::list()?;
     // No library yet is no complaint: `cargo xtask test` looks again after the release build.
