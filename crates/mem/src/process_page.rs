@@ -4,7 +4,7 @@
 //! owner writes the time whenever it drives.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::map::Mapping;
@@ -66,7 +66,7 @@ impl ProcessPage {
         pid_namespace: u64,
     ) -> io::Result<Self> {
         let file = file.as_fd();
-        rustix::fs::ftruncate(file, PAGE_BYTES as u64)?;
+        fill(file, PAGE_BYTES)?;
         let page = Self {
             map: Mapping::new(file, PAGE_BYTES)?,
         };
@@ -232,4 +232,15 @@ mod tests {
             Err(PageError::Foreign { len, magic: 0 }) if len == PAGE_BYTES as u64
         ));
     }
+}
+/// Writes zeros, so that the file has its memory before anybody maps it: on a full file system this is an error, while a
+/// first touch of the mapping would be SIGBUS.
+fn fill(file: BorrowedFd<'_>, len: usize) -> io::Result<()> {
+    let zeros = [0; 4096];
+    let mut at = 0;
+    while at < len {
+        let rest = &zeros[..zeros.len().min(len - at)];
+        at += rustix::io::retry_on_intr(|| rustix::io::pwrite(file, rest, at as u64))?;
+    }
+    Ok(())
 }

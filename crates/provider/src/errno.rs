@@ -128,6 +128,14 @@ fn errno_of_io(error: &io::Error) -> c_int {
     error.raw_os_error().unwrap_or_else(|| match error.kind() {
         io::ErrorKind::WouldBlock => libc::EAGAIN,
         io::ErrorKind::Interrupted => libc::EINTR,
+        io::ErrorKind::StorageFull => libc::ENOSPC,
+        io::ErrorKind::QuotaExceeded => libc::EDQUOT,
+        io::ErrorKind::OutOfMemory => libc::ENOMEM,
+        io::ErrorKind::TimedOut => libc::ETIMEDOUT,
+        io::ErrorKind::PermissionDenied => libc::EACCES,
+        io::ErrorKind::ReadOnlyFilesystem => libc::EROFS,
+        io::ErrorKind::NotFound => libc::ENOENT,
+        io::ErrorKind::NotADirectory => libc::ENOTDIR,
         _ => libc::EIO,
     })
 }

@@ -8,7 +8,10 @@
 //!
 //! Locks: one per ring and direction. The lists of peers and of inbound rings are changed on the control path only.
 
+mod beacon;
+mod dir;
 mod inbound;
+mod lock;
 mod peer;
 mod place;
 mod record;
@@ -25,9 +28,11 @@ use adverb_mem::{ProcessPage, ring};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
+pub use self::dir::private_dir;
 use self::inbound::Inbound;
+pub use self::lock::{LOCK_PATIENCE, Lock};
 use self::peer::Peer;
-pub use self::place::{Place, private_dir};
+pub use self::place::Place;
 use self::reminders::Reminders;
 use crate::lock::lock;
 use crate::qpn::SLOT_MAX;

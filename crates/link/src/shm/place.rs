@@ -1,4 +1,4 @@
-//! Who is there: the private directory of a user, and the slot that a process holds in it.
+//! Who is there: the slot that a process holds in the private directory of its user.
 //!
 //! A process claims one of 1023 slots at random. Slot N is the file `slot-N` (a [`ProcessPage`]) and the datagram
 //! socket `slot-N.sock` (its bell). The process holds a lock on the file as long as it lives; the kernel drops the
@@ -8,64 +8,23 @@
 //! A slot is claimed under a lock on the directory. Each claim makes a new file, so whoever has mapped the page of
 //! the previous owner can tell by the inode that the slot has changed hands.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::hash::{BuildHasher, RandomState};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 use adverb_mem::ProcessPage;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
 
+use super::beacon;
+use super::dir::named;
+use super::lock::{LOCK_PATIENCE, Lock, lock_exclusive};
 use super::peer::ring_bell;
 use crate::qpn::SLOT_MAX;
-
-/// The directory in which the processes of this user, in this network namespace and on this port, find each other.
-/// It is made if need be; one that belongs to somebody else or is open to others is an error.
-pub fn private_dir(port: u16) -> io::Result<PathBuf> {
-    let uid = rustix::process::geteuid().as_raw();
-    let netns = fs::metadata("/proc/self/ns/net")?.ino();
-    let shm = Path::new("/dev/shm");
-    let base = if shm.is_dir() {
-        shm.to_path_buf()
-    } else {
-        std::env::temp_dir()
-    };
-    let mut dir = base.join(format!("adverb-{uid}"));
-    make_private(&dir, uid)?;
-    dir.push(format!("{netns}-{port}"));
-    make_private(&dir, uid)?;
-    Ok(dir)
-}
-
-fn make_private(dir: &Path, uid: u32) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(dir) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(named(error, dir));
-        }
-        _ => {}
-    }
-    // symlink_metadata: a link that somebody planted is not followed.
-    let found = fs::symlink_metadata(dir).map_err(|error| named(error, dir))?;
-    if found.is_dir() && found.uid() == uid && found.mode() & 0o077 == 0 {
-        return Ok(());
-    }
-    let (owner, mode) = (found.uid(), found.mode() & 0o7777);
-    Err(io::Error::new(
-        io::ErrorKind::PermissionDenied,
-        format!(
-            "{} must be a directory of user {uid} with mode 700; it belongs to {owner}, mode {mode:o}",
-            dir.display()
-        ),
-    ))
-}
-
-fn named(error: io::Error, path: &Path) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-}
 
 /// The slot that this process holds, as long as the value lives.
 #[derive(Debug)]
@@ -76,6 +35,8 @@ pub struct Place {
     bell: UnixDatagram,
     /// The other end of our own bell.
     own_rope: UnixDatagram,
+    /// Tells those who meet elsewhere that we meet here.
+    _beacon: Option<UnixDatagram>,
     pid_namespace: u64,
     /// Holds the lock. A forked child inherits it, and must neither unlock it nor remove the files.
     locked: File,
@@ -85,11 +46,12 @@ pub struct Place {
 impl Place {
     /// Claims a free slot in `dir` and removes what dead processes left there.
     pub fn join(dir: &Path) -> io::Result<Self> {
-        let claim = open_file(&dir.join("lock"), OpenOptions::new().create(true))?;
-        lock_exclusive(&claim)?;
+        let path = dir.join("lock");
+        let claim = open_file(&path, OpenOptions::new().create(true))?;
+        let _claim = Lock::acquire(claim, &path, LOCK_PATIENCE)?;
         sweep(dir)?;
         let pid_namespace = pid_namespace();
-        let start = random() as u16 % SLOT_MAX;
+        let start = random()? as u16 % SLOT_MAX;
         for slot in (0..SLOT_MAX).map(|step| (start + step) % SLOT_MAX + 1) {
             match open_file(&slot_path(dir, slot), OpenOptions::new().create_new(true)) {
                 Ok(file) => return Self::claim(dir, slot, file, pid_namespace),
@@ -100,7 +62,8 @@ impl Place {
         Err(io::Error::new(
             io::ErrorKind::QuotaExceeded,
             format!(
-                "all {SLOT_MAX} slots in {} are held by living processes",
+                "all {SLOT_MAX} slots in {} are held by living processes (fuser {}/slot-* names them)",
+                dir.display(),
                 dir.display()
             ),
         ))
@@ -108,9 +71,10 @@ impl Place {
 
     fn claim(dir: &Path, slot: u16, file: File, pid_namespace: u64) -> io::Result<Self> {
         // Somebody who wonders whether the slot is alive may hold a shared lock for an instant; so this one waits.
-        lock_exclusive(&file)?;
+        lock_exclusive(&file, &slot_path(dir, slot), LOCK_PATIENCE)?;
         let owner = std::process::id();
-        let page = ProcessPage::create(&file, random(), owner, pid_namespace)?;
+        let page = ProcessPage::create(&file, random()?, owner, pid_namespace)
+            .map_err(|error| named(error, &slot_path(dir, slot)))?;
         let path = bell_path(dir, slot);
         let _ = fs::remove_file(&path);
         let bell = UnixDatagram::bind(&path).map_err(|error| named(error, &path))?;
@@ -124,6 +88,7 @@ impl Place {
             page,
             bell,
             own_rope,
+            _beacon: beacon::light(dir, slot),
             pid_namespace,
             locked: file,
             owner,
@@ -173,6 +138,13 @@ impl Place {
     pub fn generation_of(&self, slot: u16) -> Option<u64> {
         let (file, _) = self.living(slot)?;
         ProcessPage::open(&file).ok().map(|page| page.generation())
+    }
+
+    /// Why somebody on this host may not be found here: there are processes that meet elsewhere, of other users or in
+    /// containers with another `/dev/shm`.
+    #[must_use]
+    pub fn why_not_here(&self) -> Option<String> {
+        beacon::elsewhere(&self.dir)
     }
 
     /// The slot file of a living process, and its inode.
@@ -248,15 +220,6 @@ fn is_unlocked(file: &File) -> bool {
     taken
 }
 
-fn lock_exclusive(file: &File) -> io::Result<()> {
-    loop {
-        match flock(file, FlockOperation::LockExclusive) {
-            Err(Errno::INTR) => {}
-            result => return Ok(result?),
-        }
-    }
-}
-
 fn open_file(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let no_links = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
     options
@@ -281,15 +244,23 @@ fn pid_namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino())
 }
 
-/// A random number from the keys that the standard library draws from the kernel for its hash maps.
-fn random() -> u64 {
-    RandomState::new().hash_one(std::process::id())
+/// A random number from the kernel.
+fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    let mut left = &mut bytes[..];
+    while !left.is_empty() {
+        match getrandom(&mut *left, GetRandomFlags::empty()) {
+            Ok(n) => left = &mut left[n..],
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(u64::from_ne_bytes(bytes))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_slot_is_held_until_its_owner_goes() {
@@ -310,6 +281,22 @@ mod tests {
     }
 
     #[test]
+    fn when_all_slots_are_taken_the_error_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        // One file and one lock by all the names, as there need not be so many descriptors.
+        let held = File::create(slot_path(dir.path(), 1)).unwrap();
+        flock(&held, FlockOperation::LockExclusive).unwrap();
+        for slot in 2..=SLOT_MAX {
+            fs::hard_link(slot_path(dir.path(), 1), slot_path(dir.path(), slot)).unwrap();
+        }
+        let error = Place::join(dir.path()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded);
+        assert!(error.to_string().contains("all 1023 slots"), "{error}");
+        drop(held);
+        Place::join(dir.path()).unwrap();
+    }
+
+    #[test]
     fn what_the_dead_left_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["slot-5", "slot-5.sock", "slot-77.sock", "slot-9"] {
@@ -318,21 +305,5 @@ mod tests {
         let place = Place::join(dir.path()).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
         assert!((1..=SLOT_MAX).contains(&place.slot()));
-    }
-
-    #[test]
-    fn a_directory_that_others_can_enter_is_refused() {
-        let base = tempfile::tempdir().unwrap();
-        let uid = rustix::process::geteuid().as_raw();
-        let dir = base.path().join("private");
-        make_private(&dir, uid).unwrap();
-        make_private(&dir, uid).unwrap();
-        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
-        let error = make_private(&dir, uid).unwrap_err();
-        assert!(error.to_string().contains("mode 700"), "{error}");
-        let link = base.path().join("link");
-        std::os::unix::fs::symlink(base.path(), &link).unwrap();
-        make_private(&link, uid).unwrap_err();
-        make_private(&base.path().join("private2"), uid + 1).unwrap_err();
     }
 }

@@ -193,8 +193,10 @@ impl CmId {
             space: service.space(),
             number: service.port(),
         });
-        // Sought first: an address that nothing reaches is the caller's to know at once.
-        if let Err(error) = nic.way_of_talk(&mut talk) {
+        // Sought first: an address that nothing reaches is the caller's to know at once, and so are peers on this host
+        // that are in nobody's reach.
+        let sought = nic.way_of_talk(&mut talk).and_then(|_| nic.meets(&talk));
+        if let Err(error) = sought {
             nic.cm.table.leave(&keys, &self.cell);
             return Err(error);
         }

@@ -7,7 +7,7 @@
 //! The ports of a port space have nothing to do with those of TCP and UDP.
 
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -16,18 +16,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use adverb_link::Place;
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
+use adverb_link::shm::{LOCK_PATIENCE, Lock};
 
 use super::scope::Scope;
 use crate::error::NicError;
-use crate::{clock, random};
+use crate::random;
 
 /// Ports for those who leave the choice to us.
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
-
-/// How long the registry's lock is waited for.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Somebody else may remove an empty directory just before a file is made in it.
 const ATTEMPTS: u32 = 16;
@@ -57,17 +53,6 @@ pub(super) struct Claim {
     name: String,
     /// A forked child inherits the value, and not the port.
     owner: u32,
-}
-
-/// The registry's lock, held until dropped.
-struct Lock(File);
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // Said in so many words: a child that was forked meanwhile has a copy of the descriptor, and
-        // would go on holding the lock.
-        let _ = flock(&self.0, FlockOperation::Unlock);
-    }
 }
 
 /// What a file says.
@@ -230,34 +215,13 @@ impl Ports {
 
     fn lock(&self) -> io::Result<Lock> {
         fs::create_dir_all(&self.dir)?;
+        let path = self.dir.join("lock");
         let file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(false)
-            .open(self.dir.join("lock"))?;
-        let until = clock::now() + self.patience;
-        loop {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Lock(file)),
-                Err(Errno::INTR) => {}
-                // Whoever has it needs it for an instant, unless somebody has stopped him.
-                Err(Errno::AGAIN) if clock::now() < until => {
-                    std::thread::sleep(Duration::from_micros(200));
-                }
-                Err(Errno::AGAIN) => {
-                    let path = self.dir.join("lock");
-                    return Err(io::Error::new(
-                        ErrorKind::TimedOut,
-                        format!(
-                            "another process has held {} for {:?}",
-                            path.display(),
-                            self.patience
-                        ),
-                    ));
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
+            .open(&path)?;
+        Lock::acquire(file, &path, self.patience)
     }
 }
 
@@ -337,6 +301,8 @@ fn taken(place: &Place, port: Port, scope: Scope, holder: &Entry) -> NicError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{FlockOperation, flock};
+    use std::fs::File;
 
     const TCP: u16 = 0x106;
     const UDP: u16 = 0x111;

@@ -245,6 +245,27 @@ impl Nic {
         Ok(way)
     }
 
+    /// Whether somebody of this host who is asked for may be found. If nobody here has the port and there are processes
+    /// that meet elsewhere, the error says why they do.
+    pub(super) fn meets(&self, talk: &Talk) -> Result<(), NicError> {
+        let peer = talk.path.dgid.to_ip();
+        let Some(port) = talk.port.filter(|_| talk.device.owns(peer)) else {
+            return Ok(());
+        };
+        let place = self.fabric.place();
+        if self.cm.ports.is_claimed(place, port, peer) {
+            return Ok(());
+        }
+        match place.why_not_here() {
+            None => Ok(()),
+            Some(why) => Err(NicError::Unreachable {
+                gid: talk.path.dgid,
+                qpn: adverb_wire::GSI_QPN,
+                why: format!("no process that we meet has port {}; {why}", port.number),
+            }),
+        }
+    }
+
     /// Sees to it that the end of the peer's process is noticed, if it is one of this host.
     pub(super) fn mind_peer(&self, cell: &Arc<Cell>, talk: &mut Talk, now: Instant) {
         let slot = match (talk.machine.remote_id(), &talk.way) {

@@ -83,6 +83,12 @@ impl Fabric {
                 return Ok(Way::Shm(route));
             }
         }
+        if here
+            && !self.shm.is_alive(slot)
+            && let Some(why) = self.shm.place().why_not_here()
+        {
+            return Err(unreachable(why));
+        }
         if !links.udp {
             return Err(unreachable(
                 "ADVERB_LINKS leaves no link that could reach it".to_owned(),
