@@ -23,7 +23,7 @@ pub(crate) struct Staging<'a> {
 impl sealed::Submit for &mut Staging<'_> {
     fn submit(&mut self, request: Request) -> Posted {
         let staged = self.qp.claim(&mut lock(&self.qp.send.slab), request)?;
-        let id = staged.id;
+        let id = staged.slot.id;
         self.staged.push(staged);
         Ok(id)
     }
@@ -74,6 +74,11 @@ impl<'a, T: Transport> Batch<'a, T> {
         if count == 0 {
             return Ok(0);
         }
+        // The lock keeps completions from being handled before a refusal is.
+        let mut slab = lock(&qp.send.slab);
+        for request in staged.iter_mut() {
+            request.commit(&mut slab);
+        }
         let base = staged.as_mut_ptr();
         for i in 0..count {
             // SAFETY: `i`, and `i + 1` where it is used, are inside the vector, which does not
@@ -89,8 +94,6 @@ impl<'a, T: Transport> Batch<'a, T> {
             }
         }
         let mut bad = ptr::null_mut();
-        // The lock keeps completions from being handled before a refusal is.
-        let mut slab = lock(&qp.send.slab);
         // SAFETY: the queue pair is alive, the list is linked and ends; every request's memory
         // is kept by its slot until the completion.
         let rc = unsafe { inline::ibv_post_send(qp.raw(), &raw mut (*base).wr, &raw mut bad) };
@@ -104,8 +107,8 @@ impl<'a, T: Transport> Batch<'a, T> {
             .unwrap_or_default();
         let mut buffers = Vec::with_capacity(count - accepted);
         while staged.len() > accepted {
-            let id = staged.pop().map(|s| s.id);
-            buffers.extend(id.and_then(|id| slab.retract(id)).and_then(|op| op.buffer));
+            let slot = staged.pop().map(|s| s.slot);
+            buffers.extend(slot.and_then(|s| slab.retract(s)).and_then(|op| op.buffer));
         }
         buffers.reverse();
         staged.clear();
@@ -120,14 +123,17 @@ impl<'a, T: Transport> Batch<'a, T> {
 /// A batch that is dropped was never posted: its buffers are dropped with it.
 impl Drop for Staging<'_> {
     fn drop(&mut self) {
-        let mut dropped = Vec::new();
-        let mut slab = lock(&self.qp.send.slab);
-        while let Some(staged) = self.staged.pop() {
-            dropped.push(slab.retract(staged.id));
-        }
-        // Buffers are freed after the lock: that may deregister memory.
-        drop(slab);
+        discard(self.qp, self.staged);
     }
+}
+
+/// Gives up requests that were never posted, with their slots and buffers.
+pub(crate) fn discard(qp: &QpInner, staged: &mut Vec<Staged>) {
+    let mut slab = lock(&qp.send.slab);
+    let dropped: Vec<_> = staged.drain(..).map(|s| slab.retract(s.slot)).collect();
+    drop(slab);
+    // Buffers are freed after the lock: that may deregister memory.
+    drop(dropped);
 }
 
 impl<T: Transport> QueuePair<T> {
@@ -136,9 +142,9 @@ impl<T: Transport> QueuePair<T> {
     ///
     /// A dropped batch posts nothing.
     pub fn batch(&mut self) -> Batch<'_, T> {
-        // A batch that was forgotten instead of dropped leaves requests behind. They must never
-        // be posted: their slots may have been handed back with a later completion.
-        self.staged.clear();
+        // A batch that was forgotten instead of dropped leaves requests behind, which the device
+        // never got.
+        discard(&self.inner, &mut self.staged);
         Batch {
             staging: Staging {
                 qp: &self.inner,

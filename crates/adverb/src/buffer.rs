@@ -63,13 +63,18 @@ impl Buffer {
         }
     }
 
-    /// All of its room, for a receive.
+    /// All of its room, for what writes to it; as much of it as a message can fill.
     pub(crate) fn room(&self) -> c::ibv_sge {
         let mut sge = self.sge();
-        if let Self::Owned(buf) = self {
-            sge.length = buf.capacity().min(MAX_MESSAGE) as u32;
-        }
+        sge.length = self.capacity().min(MAX_MESSAGE) as u32;
         sge
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        match self {
+            Self::Owned(buf) => buf.capacity(),
+            other => other.len(),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -80,27 +85,27 @@ impl Buffer {
         }
     }
 
-    /// Whether it is not longer than a message can be.
-    pub(crate) fn check_len(&self) -> Result<()> {
-        let len = self.len();
-        if len > MAX_MESSAGE {
-            return Err(Error::Value {
-                what: "message length",
-                value: len as u64,
-                limit: MAX_MESSAGE as u64,
+    /// Whether it is a word that an atomic operation can return its value in.
+    pub(crate) fn check_word(&self) -> Result<()> {
+        if self.capacity() < 8 || !self.sge().addr.is_multiple_of(8) {
+            return Err(Error::Misaligned {
+                addr: self.sge().addr,
+                len: self.capacity() as u64,
             });
         }
         Ok(())
     }
 
-    /// Whether it is a word that an atomic operation can return its value in.
-    pub(crate) fn check_word(&self) -> Result<()> {
-        if self.len() < 8 || !self.sge().addr.is_multiple_of(8) {
-            return Err(Error::Misaligned {
-                addr: self.sge().addr,
-                len: self.len() as u64,
+    /// Makes `len` bytes count.
+    pub(crate) fn count(&mut self, len: usize) -> Result<()> {
+        if len > self.capacity() {
+            return Err(Error::Value {
+                what: "bytes to read, for the room of the target,",
+                value: len as u64,
+                limit: self.capacity() as u64,
             });
         }
+        self.received(len);
         Ok(())
     }
 
@@ -120,6 +125,18 @@ impl Buffer {
             }
         }
     }
+}
+
+/// Whether a message can be so long.
+pub(crate) fn check_len(len: usize) -> Result<()> {
+    if len > MAX_MESSAGE {
+        return Err(Error::Value {
+            what: "message length",
+            value: len as u64,
+            limit: MAX_MESSAGE as u64,
+        });
+    }
+    Ok(())
 }
 
 impl From<Buf> for Buffer {

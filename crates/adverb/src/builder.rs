@@ -11,10 +11,10 @@ use crate::ah::DEFAULT_QKEY;
 use crate::attr::QpAttr;
 use crate::channel::lock;
 use crate::context::{Context, GidEntry};
-use crate::cq::CompletionQueue;
+use crate::cq::{CompletionQueue, Side};
 use crate::error::{Error, Result};
 use crate::pd::ProtectionDomain;
-use crate::qp::{Place, QpInner, QueuePair, Receives, SharedPlace};
+use crate::qp::{Place, QpInner, QueuePair, Receives};
 use crate::slab::MAX_SLOTS;
 use crate::srq::SharedReceiveQueue;
 use crate::state::{Kind, QpState};
@@ -149,7 +149,14 @@ impl<T: Transport> QueuePairBuilder<T> {
             ("max_send_wr", self.max_send_wr, 1),
             ("max_recv_wr", self.max_recv_wr, 0),
         ] {
-            if value > limit || value < least {
+            if value < least {
+                return Err(Error::TooSmall {
+                    what,
+                    value: value.into(),
+                    least: least.into(),
+                });
+            }
+            if value > limit {
                 return Err(Error::Value {
                     what,
                     value: value.into(),
@@ -158,7 +165,7 @@ impl<T: Transport> QueuePairBuilder<T> {
             }
         }
         let (gid, mtu, lid) = self.address(&ctx)?;
-        let inner = self.create(&ctx)?;
+        let inner = self.create(&ctx, mtu)?;
         let mut access = self.access;
         if !device.has_atomics() {
             access.remove(AccessFlags::REMOTE_ATOMIC);
@@ -232,17 +239,26 @@ impl<T: Transport> QueuePairBuilder<T> {
         Ok((gid, port.active_mtu(), port.lid()))
     }
 
-    fn create(&self, ctx: &Context) -> Result<QpInner> {
+    fn create(&self, ctx: &Context, mtu: Mtu) -> Result<QpInner> {
         let max_recv_wr = if self.srq.is_some() {
             0
         } else {
             self.max_recv_wr
         };
         // Everything that was taken is given back by these guards if a later step fails.
-        let send = Place::attach(&self.send_cq.inner, self.max_send_wr, true)?;
-        let recv = match &self.srq {
-            None => Receives::Own(Place::attach(&self.recv_cq.inner, max_recv_wr, false)?),
-            Some(srq) => Receives::Shared(SharedPlace::attach(&self.recv_cq.inner, &srq.inner)?),
+        let (send_cq, recv_cq) = (&self.send_cq.inner, &self.recv_cq.inner);
+        // What the receives will ask of the same queue, so that an error's advice is enough.
+        let more = match &self.srq {
+            _ if !Arc::ptr_eq(send_cq, recv_cq) => 0,
+            None => max_recv_wr,
+            Some(srq) => recv_cq.shared_entries(&srq.inner.slab),
+        };
+        let mut send = Place::own(send_cq, Side::Send, self.max_send_wr, more)?;
+        let mut recv = match &self.srq {
+            None => Receives::Own(Place::own(recv_cq, Side::Recv, max_recv_wr, 0)?),
+            Some(srq) => {
+                Receives::Shared(Place::shared(recv_cq, &srq.inner)?, Arc::clone(&srq.inner))
+            }
         };
         let mut init = c::ibv_qp_init_attr::zeroed();
         init.send_cq = self.send_cq.as_raw();
@@ -262,11 +278,18 @@ impl<T: Transport> QueuePairBuilder<T> {
         let raw = sys::non_null(raw, "ibv_create_qp", &ctx.inner.name)?;
         // SAFETY: a queue pair just created.
         let num = unsafe { (*raw.as_ptr()).qp_num };
+        send.serve(num);
+        recv.serve(num);
         let inner = QpInner {
             raw,
             num,
             name: format!("{} QP {num:#08x} of {}", T::NAME, ctx.inner.name),
             max_inline: init.cap.max_inline_data,
+            longest: if T::KIND == Kind::Ud {
+                mtu.bytes() as u32
+            } else {
+                u32::MAX
+            },
             kind: T::KIND,
             open: true,
             send,

@@ -175,7 +175,7 @@ impl CompletionChannel {
     #[doc(alias = "ibv_get_cq_event")]
     #[doc(alias = "ibv_ack_cq_events")]
     pub fn next_event(&self, timeout: Option<Duration>) -> Result<Option<CompletionQueue>> {
-        let deadline = timeout.map(|t| Instant::now() + t);
+        let deadline = crate::wait::deadline(timeout);
         let Some(turn) = self.inner.turn(deadline) else {
             return Ok(None);
         };

@@ -1,7 +1,8 @@
 //! Completion queues. Whoever polls one hands every completion to the operation it ends.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex};
@@ -12,7 +13,7 @@ use adverb_abi::types::{self as c, Zeroed};
 use crate::channel::{ChannelInner, CompletionChannel, lock};
 use crate::context::{Context, ContextInner};
 use crate::error::{Error, Result};
-use crate::slab::{QueueKey, Slab};
+use crate::slab::Slab;
 use crate::sys;
 use crate::wc::Completion;
 
@@ -102,7 +103,7 @@ impl CompletionQueueBuilder {
             own_channel,
             capacity: u32::try_from(granted).unwrap_or(0),
             state: Mutex::new(Dispatch {
-                queues: Vec::new(),
+                routes: Routes::default(),
                 shared: Vec::new(),
                 stash: VecDeque::new(),
                 reserved: 0,
@@ -132,25 +133,65 @@ unsafe impl Send for CqInner {}
 // SAFETY: as above; polling and dispatching happen under the lock of `state`.
 unsafe impl Sync for CqInner {}
 
-/// A queue's place in the dispatcher.
-struct Place {
-    slab: Option<Arc<Mutex<Slab>>>,
-    /// Where the ids of the place's next user start, so that they differ from all before.
-    next_generation: u32,
+/// The queues of one queue pair that complete here.
+#[derive(Default)]
+struct Route {
+    send: Option<Arc<Mutex<Slab>>>,
+    recv: Option<Arc<Mutex<Slab>>>,
 }
 
-/// A shared receive queue that some queue pair on this completion queue uses.
-struct SharedPlace {
-    number: u32,
+/// Which of a queue pair's queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Send,
+    Recv,
+}
+
+impl Route {
+    fn side(&mut self, side: Side) -> &mut Option<Arc<Mutex<Slab>>> {
+        match side {
+            Side::Send => &mut self.send,
+            Side::Recv => &mut self.recv,
+        }
+    }
+}
+
+/// By number of the queue pair.
+type Routes = HashMap<u32, Route, BuildHasherDefault<ByNumber>>;
+
+/// Devices choose the numbers of queue pairs, so nobody can make them collide, and one
+/// multiplication spreads them well enough.
+#[derive(Default)]
+struct ByNumber(u64);
+
+impl Hasher for ByNumber {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, n: u32) {
+        // 2^64 divided by the golden ratio.
+        self.0 = (self.0 ^ u64::from(n)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// A shared receive queue that some queue pairs on this completion queue use.
+struct SharedUse {
     slab: Arc<Mutex<Slab>>,
     users: u32,
 }
 
 /// Who gets which completion.
 struct Dispatch {
-    queues: Vec<Place>,
-    shared: Vec<SharedPlace>,
-    /// Completions found while a queue pair was closed, which belong to others.
+    routes: Routes,
+    shared: Vec<SharedUse>,
+    /// Completions found while a queue pair was closed or reset, for the next poll.
     stash: VecDeque<Completion>,
     /// Entries promised to queues.
     reserved: u32,
@@ -170,15 +211,15 @@ impl Dispatch {
             usize::try_from(n).map_err(|_| sys::failure("ibv_poll_cq", &cq.ctx.name, libc::EIO))?;
         for i in 0..n.min(BATCH) {
             let wc = self.wc[i];
-            let slab = match QueueKey::of(wc.wr_id) {
-                QueueKey::Own(key) => self.queues.get(key as usize).and_then(|p| p.slab.as_ref()),
-                QueueKey::Shared(number) => self
-                    .shared
-                    .iter()
-                    .find(|p| p.number == number)
-                    .map(|p| &p.slab),
-            };
-            if !slab.is_some_and(|slab| lock(slab).complete(&wc, out)) {
+            let route = self.routes.get(&wc.qp_num);
+            // After an error the opcode says nothing; the id is in one of the two at most.
+            let ended = route.is_some_and(|route| {
+                [&route.send, &route.recv]
+                    .into_iter()
+                    .flatten()
+                    .any(|slab| lock(slab).complete(&wc, out))
+            });
+            if !ended {
                 self.stale += 1;
             }
         }
@@ -207,87 +248,75 @@ impl CqInner {
         Ok(out.len() - before)
     }
 
-    /// Promises `entries` to a queue and gives it a place. All its completions will fit.
-    pub(crate) fn attach(
-        &self,
-        entries: u32,
-        ordered: bool,
-    ) -> Result<(QueueKey, Arc<Mutex<Slab>>)> {
-        let mut state = lock(&self.state);
-        self.reserve(&mut state, entries)?;
-        let index = match state.queues.iter().position(|p| p.slab.is_none()) {
-            Some(index) => index,
-            None => {
-                state.queues.push(Place {
-                    slab: None,
-                    next_generation: sys::random(),
-                });
-                state.queues.len() - 1
-            }
-        };
-        if index as u32 > QueueKey::MAX {
-            return Err(Error::Value {
-                what: "queues on one completion queue",
-                value: index as u64,
-                limit: QueueKey::MAX.into(),
-            });
-        }
-        let key = QueueKey::Own(index as u32);
-        let place = &mut state.queues[index];
-        let slab = Arc::new(Mutex::new(Slab::new(
-            key,
-            entries,
-            ordered,
-            place.next_generation,
-        )));
-        place.slab = Some(Arc::clone(&slab));
-        Ok((key, slab))
+    /// Promises `entries` to a queue, for as long as they are not given back. `more` are going
+    /// to be asked for next, and count in the advice of the error only.
+    pub(crate) fn promise(&self, entries: u32, more: u32) -> Result<()> {
+        self.reserve(&mut lock(&self.state), entries, more)
     }
 
-    /// Takes the place back; the device must no longer complete anything for it.
-    pub(crate) fn detach(&self, key: QueueKey) {
-        let QueueKey::Own(index) = key else { return };
-        let mut state = lock(&self.state);
-        if let Some(place) = state.queues.get_mut(index as usize)
-            && let Some(slab) = place.slab.take()
-        {
-            let slab = lock(&slab);
-            place.next_generation = slab.next_generation();
-            state.reserved -= slab.capacity();
-        }
+    pub(crate) fn give_back(&self, entries: u32) {
+        lock(&self.state).reserved -= entries;
     }
 
-    /// Lets completions of a shared receive queue arrive here.
-    pub(crate) fn attach_shared(&self, number: u32, slab: &Arc<Mutex<Slab>>) -> Result<()> {
+    /// The same for a shared receive queue, once for all queue pairs that use it here.
+    pub(crate) fn promise_shared(&self, slab: &Arc<Mutex<Slab>>) -> Result<()> {
         let mut state = lock(&self.state);
-        if let Some(place) = state.shared.iter_mut().find(|p| p.number == number) {
-            place.users += 1;
+        if let Some(used) = state.shared.iter_mut().find(|u| Arc::ptr_eq(&u.slab, slab)) {
+            used.users += 1;
             return Ok(());
         }
         let entries = lock(slab).capacity();
-        self.reserve(&mut state, entries)?;
-        state.shared.push(SharedPlace {
-            number,
+        self.reserve(&mut state, entries, 0)?;
+        state.shared.push(SharedUse {
             slab: Arc::clone(slab),
             users: 1,
         });
         Ok(())
     }
 
-    /// Undoes one `attach_shared`.
-    pub(crate) fn detach_shared(&self, number: u32) {
+    /// What [`promise_shared`](Self::promise_shared) would ask for.
+    pub(crate) fn shared_entries(&self, slab: &Arc<Mutex<Slab>>) -> u32 {
+        let state = lock(&self.state);
+        if state.shared.iter().any(|u| Arc::ptr_eq(&u.slab, slab)) {
+            return 0;
+        }
+        lock(slab).capacity()
+    }
+
+    pub(crate) fn give_back_shared(&self, slab: &Arc<Mutex<Slab>>) {
         let mut state = lock(&self.state);
-        let Some(at) = state.shared.iter().position(|p| p.number == number) else {
+        let Some(at) = state.shared.iter().position(|u| Arc::ptr_eq(&u.slab, slab)) else {
             return;
         };
         state.shared[at].users -= 1;
         if state.shared[at].users == 0 {
-            let place = state.shared.swap_remove(at);
-            state.reserved -= lock(&place.slab).capacity();
+            let used = state.shared.swap_remove(at);
+            state.reserved -= lock(&used.slab).capacity();
         }
     }
 
-    fn reserve(&self, state: &mut Dispatch, needed: u32) -> Result<()> {
+    /// Completions of this queue pair's queue end what is in `slab`.
+    pub(crate) fn route(&self, qp_num: u32, side: Side, slab: &Arc<Mutex<Slab>>) {
+        *lock(&self.state)
+            .routes
+            .entry(qp_num)
+            .or_default()
+            .side(side) = Some(Arc::clone(slab));
+    }
+
+    /// The device will complete nothing more for this queue.
+    pub(crate) fn unroute(&self, qp_num: u32, side: Side) {
+        let mut state = lock(&self.state);
+        if let Some(route) = state.routes.get_mut(&qp_num) {
+            *route.side(side) = None;
+            if route.send.is_none() && route.recv.is_none() {
+                state.routes.remove(&qp_num);
+            }
+        }
+    }
+
+    fn reserve(&self, state: &mut Dispatch, entries: u32, more: u32) -> Result<()> {
+        let needed = entries.saturating_add(more);
         if needed > self.capacity.saturating_sub(state.reserved) {
             return Err(Error::CompletionQueueTooSmall {
                 needed,
@@ -295,25 +324,48 @@ impl CqInner {
                 capacity: self.capacity,
             });
         }
-        state.reserved += needed;
+        state.reserved += entries;
         Ok(())
     }
 
-    /// Empties the queue: completions of queue pair `qp_num` go to `out`, those of others wait
-    /// for the next poll.
-    pub(crate) fn sweep(&self, qp_num: u32, out: &mut Vec<Completion>) {
+    /// Empties the device's queue. Completions of queue pair `qp_num` go where `own` says, those
+    /// of others wait for the next poll.
+    pub(crate) fn sweep(&self, qp_num: u32, own: &mut Swept<'_>) {
         let mut state = lock(&self.state);
-        let mut found: Vec<Completion> = state.stash.drain(..).collect();
+        let mut found = Vec::new();
         // An error means that the queue itself is broken; then nothing more comes from it.
         while state.poll(self, &mut found).is_ok_and(|n| n > 0) {}
+        if let Swept::Out(out) = own {
+            let (mine, others) = state.stash.drain(..).partition(|c| c.qp_num == qp_num);
+            state.stash = others;
+            let mine: VecDeque<_> = mine;
+            out.extend(mine);
+        }
+        let mut dropped = Vec::new();
+        // What is to be polled must be there before the lock goes: its event may have been taken.
         for completion in found {
-            if completion.qp_num == qp_num {
-                out.push(completion);
-            } else {
-                state.stash.push_back(completion);
+            match own {
+                Swept::Out(out) if completion.qp_num == qp_num => out.push(completion),
+                Swept::Messages if completion.qp_num == qp_num && completion.result.is_err() => {
+                    dropped.push(completion);
+                }
+                _ => state.stash.push_back(completion),
             }
         }
+        drop(state);
+        // Buffers are freed after the lock: that may deregister memory.
+        drop(dropped);
     }
+}
+
+/// Where the completions of a queue pair go that is closed, dropped or reset.
+pub(crate) enum Swept<'a> {
+    /// To whoever closes it.
+    Out(&'a mut Vec<Completion>),
+    /// What succeeded waits for the next poll, what was flushed goes.
+    Messages,
+    /// All wait for the next poll.
+    All,
 }
 
 impl Drop for CqInner {

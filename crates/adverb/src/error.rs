@@ -6,6 +6,7 @@ use std::io;
 use adverb_abi::flags::QpAttrMask;
 
 use crate::qp::QpState;
+use crate::wc::WcError;
 
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -59,6 +60,33 @@ pub enum Error {
         value: u64,
         /// The largest value that is accepted.
         limit: u64,
+    },
+
+    /// An argument is less than makes sense.
+    #[error("{what} is {value}, the least is {least}")]
+    TooSmall {
+        /// Which argument.
+        what: &'static str,
+        /// What was given.
+        value: u64,
+        /// The smallest value that is accepted.
+        least: u64,
+    },
+
+    /// The system has no memory of this size.
+    #[error("{len} bytes of memory are not to be had")]
+    OutOfMemory {
+        /// Bytes asked for.
+        len: usize,
+    },
+
+    /// An atomic load cannot release, nor a store acquire (`std::sync::atomic::Ordering`).
+    #[error("an atomic {access} cannot have the order {order:?}")]
+    Ordering {
+        /// `load` or `store`.
+        access: &'static str,
+        /// What was given.
+        order: std::sync::atomic::Ordering,
     },
 
     /// A range does not lie within its memory.
@@ -172,6 +200,10 @@ pub enum Error {
     #[error("this completion queue has no completion channel: only Wait::Busy works on it")]
     NoChannel,
 
+    /// An operation failed after it was posted; what its completion says.
+    #[error(transparent)]
+    Completion(#[from] WcError),
+
     /// The operating system refused something around the verbs.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -183,6 +215,7 @@ impl Error {
         match self {
             Self::Verb { errno, .. } => Some(*errno),
             Self::Io(e) => e.raw_os_error(),
+            Self::OutOfMemory { .. } => Some(libc::ENOMEM),
             Self::Unsupported { .. } => Some(libc::EOPNOTSUPP),
             _ => None,
         }
@@ -194,7 +227,21 @@ impl Error {
     }
 }
 
-/// The usual reason for an errno, where one verb has one.
+impl From<Error> for io::Error {
+    /// The same words; the kind is that of the errno, where there is one.
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::Io(e) => e.kind(),
+            e if e.is_would_block() => io::ErrorKind::WouldBlock,
+            e => match e.errno() {
+                Some(errno) => Self::from_raw_os_error(errno).kind(),
+                None => io::ErrorKind::Other,
+            },
+        };
+        Self::new(kind, error)
+    }
+}
+
 /// What the device says itself, or else the usual reason.
 fn reason(why: &str, verb: &str, errno: i32) -> String {
     if why.is_empty() {
@@ -204,6 +251,7 @@ fn reason(why: &str, verb: &str, errno: i32) -> String {
     }
 }
 
+/// The usual reason for an errno, where one verb has one.
 fn advice(verb: &str, errno: i32) -> &'static str {
     match (verb, errno) {
         ("ibv_reg_mr", libc::ENOMEM) => {

@@ -85,7 +85,7 @@ pub(crate) fn next(
     fd: BorrowedFd<'_>,
     timeout: Option<Duration>,
 ) -> Result<Option<AsyncEvent>> {
-    let deadline = timeout.map(|t| Instant::now() + t);
+    let deadline = crate::wait::deadline(timeout);
     loop {
         let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
         if !sys::wait_readable(fd.as_raw_fd(), left)? {

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use adverb_abi::types as c;
 
@@ -18,7 +18,7 @@ use crate::values::RKey;
 
 /// Registered memory with remote rights. Clones are handles to the same memory.
 ///
-/// All accesses are atomic per byte or aligned word, not per call: what a peer writes meanwhile
+/// All accesses are atomic per aligned word of 8 bytes, not per call: what a peer writes meanwhile
 /// may show in part. [`load_u64`](Self::load_u64) with `Acquire` is the way to wait for a flag
 /// that a peer writes last.
 ///
@@ -89,21 +89,15 @@ impl Exposed {
     /// [`Error::OutOfRange`].
     pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<()> {
         self.check(offset, out.len())?;
-        let head = self.to_word(offset, out.len());
-        let (first, rest) = out.split_at_mut(head);
-        let (words, last) = rest.as_chunks_mut::<8>();
         let mut at = offset;
-        for byte in first {
-            *byte = self.byte(at).load(Ordering::Relaxed);
-            at += 1;
-        }
-        for word in words {
-            *word = self.word(at).load(Ordering::Relaxed).to_ne_bytes();
-            at += 8;
-        }
-        for byte in last {
-            *byte = self.byte(at).load(Ordering::Relaxed);
-            at += 1;
+        let mut out = out;
+        while !out.is_empty() {
+            let skip = at % 8;
+            let (now, rest) = out.split_at_mut(out.len().min(8 - skip));
+            let word = self.word(at).load(Ordering::Relaxed).to_ne_bytes();
+            now.copy_from_slice(&word[skip..skip + now.len()]);
+            at += now.len();
+            out = rest;
         }
         Ok(())
     }
@@ -114,22 +108,18 @@ impl Exposed {
     /// [`Error::OutOfRange`].
     pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         self.check(offset, bytes.len())?;
-        let head = self.to_word(offset, bytes.len());
-        let (first, rest) = bytes.split_at(head);
-        let (words, last) = rest.as_chunks::<8>();
         let mut at = offset;
-        for byte in first {
-            self.byte(at).store(*byte, Ordering::Relaxed);
-            at += 1;
-        }
-        for word in words {
-            self.word(at)
-                .store(u64::from_ne_bytes(*word), Ordering::Relaxed);
-            at += 8;
-        }
-        for byte in last {
-            self.byte(at).store(*byte, Ordering::Relaxed);
-            at += 1;
+        let mut bytes = bytes;
+        while !bytes.is_empty() {
+            let (now, rest) = bytes.split_at(bytes.len().min(8 - at % 8));
+            match now.try_into() {
+                Ok(word) => self
+                    .word(at)
+                    .store(u64::from_ne_bytes(word), Ordering::Relaxed),
+                Err(_) => self.replace(at, now, Ordering::Relaxed),
+            }
+            at += now.len();
+            bytes = rest;
         }
         Ok(())
     }
@@ -137,35 +127,41 @@ impl Exposed {
     /// Loads one byte.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`].
+    /// [`Error::OutOfRange`]; [`Error::Ordering`] for an order that stores have.
     pub fn load_u8(&self, offset: usize, order: Ordering) -> Result<u8> {
         self.check(offset, 1)?;
-        Ok(self.byte(offset).load(order))
+        check_load(order)?;
+        Ok(self.word(offset).load(order).to_ne_bytes()[offset % 8])
     }
 
     /// Stores one byte.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`].
+    /// [`Error::OutOfRange`]; [`Error::Ordering`] for an order that loads have.
     pub fn store_u8(&self, offset: usize, value: u8, order: Ordering) -> Result<()> {
         self.check(offset, 1)?;
-        self.byte(offset).store(value, order);
+        check_store(order)?;
+        self.replace(offset, &[value], order);
         Ok(())
     }
 
     /// Loads the word at `offset`, a multiple of 8, in host byte order.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::Misaligned`].
+    /// [`Error::OutOfRange`], [`Error::Misaligned`]; [`Error::Ordering`] for an order that stores
+    /// have.
     pub fn load_u64(&self, offset: usize, order: Ordering) -> Result<u64> {
+        check_load(order)?;
         Ok(self.checked_word(offset)?.load(order))
     }
 
     /// Stores the word at `offset`, a multiple of 8, in host byte order.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::Misaligned`].
+    /// [`Error::OutOfRange`], [`Error::Misaligned`]; [`Error::Ordering`] for an order that loads
+    /// have.
     pub fn store_u64(&self, offset: usize, value: u64, order: Ordering) -> Result<()> {
+        check_store(order)?;
         self.checked_word(offset)?.store(value, order);
         Ok(())
     }
@@ -214,36 +210,60 @@ impl Exposed {
         Ok(self.word(offset))
     }
 
-    /// How many of `len` bytes lie before the first aligned word.
-    fn to_word(&self, offset: usize, len: usize) -> usize {
-        ((self.region.at(offset) as usize).wrapping_neg() % 8).min(len)
-    }
-
-    fn byte(&self, offset: usize) -> &AtomicU8 {
-        debug_assert!(offset < self.len);
-        // SAFETY: the byte is inside the registration, which lives as long as `self`, and is only
-        // ever accessed atomically or by a device.
-        unsafe { AtomicU8::from_ptr(self.region.at(offset)) }
-    }
-
+    /// The aligned word that byte `offset` is in.
     #[allow(
         clippy::cast_ptr_alignment,
-        reason = "all callers check or arrange the alignment"
+        reason = "the memory starts at a page, and the offset is rounded down to a word"
     )]
     fn word(&self, offset: usize) -> &AtomicU64 {
-        debug_assert!(
-            offset + 8 <= self.len && (self.region.at(offset) as usize).is_multiple_of(8)
-        );
-        // SAFETY: as for `byte`, and the callers made sure that the word is inside and aligned.
-        // Accesses of different sizes may meet here; the processors we run on give each byte of
-        // them a defined value, and no promise beyond that is made.
-        unsafe { AtomicU64::from_ptr(self.region.at(offset).cast()) }
+        debug_assert!(offset < self.len);
+        let at = self.region.at(offset & !7);
+        debug_assert!((at as usize).is_multiple_of(8));
+        // SAFETY: the byte is inside the registration, which lives as long as `self`; the whole
+        // word is inside its pages, of which only whole words are ever accessed here. All else
+        // that accesses them is a device.
+        unsafe { AtomicU64::from_ptr(at.cast()) }
+    }
+
+    /// Replaces some bytes of one word; what a peer stores in the others meanwhile stays.
+    fn replace(&self, offset: usize, bytes: &[u8], order: Ordering) {
+        let word = self.word(offset);
+        let mut before = word.load(Ordering::Relaxed);
+        loop {
+            let mut after = before.to_ne_bytes();
+            after[offset % 8..][..bytes.len()].copy_from_slice(bytes);
+            let after = u64::from_ne_bytes(after);
+            match word.compare_exchange_weak(before, after, order, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => before = now,
+            }
+        }
     }
 
     /// The C object. It is valid while this handle lives; it must not be deregistered.
     pub fn as_raw(&self) -> *mut c::ibv_mr {
         self.region.raw()
     }
+}
+
+fn check_load(order: Ordering) -> Result<()> {
+    if matches!(order, Ordering::Release | Ordering::AcqRel) {
+        return Err(Error::Ordering {
+            access: "load",
+            order,
+        });
+    }
+    Ok(())
+}
+
+fn check_store(order: Ordering) -> Result<()> {
+    if matches!(order, Ordering::Acquire | Ordering::AcqRel) {
+        return Err(Error::Ordering {
+            access: "store",
+            order,
+        });
+    }
+    Ok(())
 }
 
 impl fmt::Debug for Exposed {

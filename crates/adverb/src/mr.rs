@@ -4,7 +4,7 @@
 //! completion gives it back: while the device may read or write the bytes, no safe code can.
 //! Peers have no right to this memory; what peers may touch is in [`exposed`](crate::exposed).
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -80,9 +80,15 @@ impl Registration {
         // SAFETY: the layout has a size of at least one page.
         let raw = unsafe { alloc_zeroed(layout) };
         let Some(base) = NonNull::new(raw) else {
-            handle_alloc_error(layout)
+            return Err(Error::OutOfMemory { len });
         };
-        Self::register(pd, base, size, Memory::Pages(layout), access)
+        // Exactly what was asked for: peers are not to reach the rest of the last page. A region
+        // of no bytes is one of a byte that peers have no right to.
+        let (exact, access) = match len {
+            0 => (1, AccessFlags::LOCAL_WRITE),
+            len => (len, access),
+        };
+        Self::register(pd, base, exact, Memory::Pages(layout), access)
     }
 
     pub(crate) fn boxed(

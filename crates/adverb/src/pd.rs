@@ -67,7 +67,8 @@ impl ProtectionDomain {
     /// reach it; it serves sends, receives, and as the local side of reads, writes and atomics.
     ///
     /// # Errors
-    /// [`Error::Verb`] (ENOMEM: the device's limit, or that on locked memory).
+    /// [`Error::Verb`] (ENOMEM: the device's limit, or that on locked memory);
+    /// [`Error::OutOfMemory`].
     #[doc(alias = "ibv_reg_mr")]
     pub fn alloc_buf(&self, len: usize) -> Result<Buf> {
         let region = Registration::pages(&self.inner, len, AccessFlags::LOCAL_WRITE)?;
@@ -111,22 +112,16 @@ impl ProtectionDomain {
         ))
     }
 
-    /// Like [`expose`](Self::expose), over bytes that exist already.
+    /// Like [`expose`](Self::expose), beginning with a copy of `bytes`. A copy, because exposed
+    /// memory is accessed by whole words, to the end of the last one.
     ///
     /// # Errors
-    /// [`Error::Verb`]; the bytes are dropped then.
-    pub fn expose_bytes(
-        &self,
-        bytes: impl Into<Box<[u8]>>,
-        access: AccessFlags,
-    ) -> Result<Exposed> {
-        let bytes = bytes.into();
-        let len = bytes.len();
-        let access = access | AccessFlags::LOCAL_WRITE;
-        Ok(Exposed::new(
-            Registration::boxed(&self.inner, bytes, access)?,
-            len,
-        ))
+    /// As [`expose`](Self::expose).
+    pub fn expose_bytes(&self, bytes: impl AsRef<[u8]>, access: AccessFlags) -> Result<Exposed> {
+        let bytes = bytes.as_ref();
+        let exposed = self.expose(bytes.len(), access)?;
+        exposed.write_at(0, bytes)?;
+        Ok(exposed)
     }
 
     /// Registers memory that this library does not own: a mapping, memory of another library.

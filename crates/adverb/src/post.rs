@@ -23,7 +23,7 @@ use crate::mr::Buf;
 use crate::poster::{Now, Poster, Request, Staged, Submit, fits};
 use crate::qp::{QpInner, QueuePair, Receives};
 use crate::remote::RemoteRegion;
-use crate::slab::{Op, Slab};
+use crate::slab::{Op, Reserved, Slab};
 use crate::sys;
 use crate::transport::{Connected, Rc, Transport, Ud};
 use crate::wc::{OpId, OpKind};
@@ -105,7 +105,7 @@ impl From<Rejected> for Error {
 pub type Posted = Result<OpId, Rejected>;
 
 impl QpInner {
-    /// Puts the request into a slot; its work request gets id and flags.
+    /// Checks the request and takes a slot for it; nothing is committed yet.
     pub(crate) fn claim(&self, slab: &mut Slab, request: Request) -> Result<Staged, Rejected> {
         let Request {
             op,
@@ -130,6 +130,14 @@ impl QpInner {
                 op,
             );
         }
+        if sge.length > self.longest {
+            let error = Error::Value {
+                what: "length of a datagram",
+                value: sge.length.into(),
+                limit: self.longest.into(),
+            };
+            return refuse(error, op);
+        }
         if flags.contains(PostFlags::INLINE) && sge.length > self.max_inline {
             let error = Error::InlineTooLong {
                 len: sge.length as usize,
@@ -137,23 +145,26 @@ impl QpInner {
             };
             return refuse(error, op);
         }
-        let signaled = !flags.contains(PostFlags::UNSIGNALED) || slab.must_signal();
-        let mut bits = if signaled { c::IBV_SEND_SIGNALED } else { 0 };
         for (flag, bit) in [
             (PostFlags::SOLICITED, c::IBV_SEND_SOLICITED),
             (PostFlags::FENCE, c::IBV_SEND_FENCE),
             (PostFlags::INLINE, c::IBV_SEND_INLINE),
         ] {
             if flags.contains(flag) {
-                bits |= bit;
+                wr.send_flags |= bit;
             }
         }
-        match slab.insert(op, signaled) {
-            Ok(id) => {
-                wr.wr_id = id.0;
-                wr.send_flags = bits;
+        match slab.reserve(op) {
+            Ok(slot) => {
+                wr.wr_id = slot.wr_id();
                 wr.num_sge = libc::c_int::from(sge.length > 0);
-                Ok(Staged { id, wr, sge })
+                let signaled = !flags.contains(PostFlags::UNSIGNALED);
+                Ok(Staged {
+                    slot,
+                    signaled,
+                    wr,
+                    sge,
+                })
             }
             Err(op) => refuse(
                 Error::QueueFull {
@@ -169,28 +180,29 @@ impl QpInner {
         // The lock spans slot and post, so that both queues have the same order.
         let mut slab = lock(&self.send.slab);
         let mut staged = self.claim(&mut slab, request)?;
+        staged.commit(&mut slab);
         staged.wr.sg_list = &raw mut staged.sge;
         let mut bad = ptr::null_mut();
         // SAFETY: the queue pair is alive; the request's memory is registered and is kept by
         // the slot until the completion; `wr` and `sge` are read during the call only.
         let rc = unsafe { inline::ibv_post_send(self.raw(), &raw mut staged.wr, &raw mut bad) };
-        self.accepted(rc, "ibv_post_send", &mut slab, staged.id)
+        self.accepted(rc, "ibv_post_send", &mut slab, staged.slot)
     }
 
-    fn accepted(&self, rc: i32, verb: &'static str, slab: &mut Slab, id: OpId) -> Posted {
+    fn accepted(&self, rc: i32, verb: &'static str, slab: &mut Slab, slot: Reserved) -> Posted {
         if let Err(error) = sys::check(rc, verb, &self.name) {
-            let op = slab.retract(id);
+            let op = slab.retract(slot);
             return Err(Rejected {
                 error,
                 buffer: op.and_then(|op| op.buffer),
             });
         }
-        Ok(id)
+        Ok(slot.id)
     }
 
     fn post_recv(&self, buffer: Buffer) -> Posted {
         match &self.recv {
-            Receives::Shared(_) => {
+            Receives::Shared(..) => {
                 let error = Error::Unsupported {
                     what: "receives of its own: post them to the shared receive queue",
                     object: self.name.clone(),
@@ -211,7 +223,7 @@ impl QpInner {
                 let wr = receive.wr();
                 // SAFETY: as for `post_send`.
                 let rc = unsafe { inline::ibv_post_recv(self.raw(), wr, &raw mut bad) };
-                self.accepted(rc, "ibv_post_recv", &mut slab, receive.id)
+                self.accepted(rc, "ibv_post_recv", &mut slab, receive.slot)
             }
         }
     }
@@ -235,7 +247,7 @@ impl QpInner {
 
 /// A receive in its slot.
 pub(crate) struct Receive {
-    pub(crate) id: OpId,
+    pub(crate) slot: Reserved,
     wr: c::ibv_recv_wr,
     sge: c::ibv_sge,
 }
@@ -248,7 +260,7 @@ impl Receive {
             buffer: Some(buffer),
             address: None,
         };
-        let id = slab.insert(op, true).map_err(|op| Rejected {
+        let slot = slab.reserve(op).map_err(|op| Rejected {
             error: Error::QueueFull {
                 queue: "receive",
                 capacity: slab.capacity(),
@@ -256,9 +268,9 @@ impl Receive {
             buffer: op.buffer,
         })?;
         let mut wr = c::ibv_recv_wr::zeroed();
-        wr.wr_id = id.0;
+        wr.wr_id = slot.wr_id();
         wr.num_sge = libc::c_int::from(sge.length > 0);
-        Ok(Self { id, wr, sge })
+        Ok(Self { slot, wr, sge })
     }
 
     /// The work request, with its pointers set; valid while `self` stays where it is.
@@ -305,18 +317,19 @@ impl<T: Transport> QueuePair<T> {
             address: None,
         };
         let capacity = slab.capacity();
-        let id = slab.insert(op, true).map_err(|_| Error::QueueFull {
+        let slot = slab.reserve(op).map_err(|_| Error::QueueFull {
             queue: "send",
             capacity,
         })?;
+        slab.commit(slot, true);
         let mut wr = *wr;
-        wr.wr_id = id.0;
+        wr.wr_id = slot.wr_id();
         wr.next = ptr::null_mut();
         wr.send_flags |= c::IBV_SEND_SIGNALED;
         let mut bad = ptr::null_mut();
         // SAFETY: the queue pair is alive, and the caller answers for the rest.
         let rc = unsafe { inline::ibv_post_send(self.inner.raw(), &raw mut wr, &raw mut bad) };
-        Ok(self.inner.accepted(rc, "ibv_post_send", &mut slab, id)?)
+        Ok(self.inner.accepted(rc, "ibv_post_send", &mut slab, slot)?)
     }
 }
 
@@ -382,11 +395,12 @@ impl<T: Connected> QueuePair<T> {
 }
 
 impl QueuePair<Rc> {
-    /// Reads the peer's memory from the start of `from` into the target, as many bytes as the
-    /// target's length says. The peer does not notice.
+    /// Reads all of `from`, which is the peer's memory, into the target, whatever counted in it
+    /// before: its length becomes that of `from`. Take a [`slice`](RemoteRegion::slice) to read
+    /// less. The peer does not notice.
     ///
     /// # Errors
-    /// As [`post_send`](Self::post_send); [`Error::OutOfRange`] when `from` is shorter than the target.
+    /// As [`post_send`](Self::post_send); [`Error::Value`] when the target has no room for it.
     pub fn post_read(&self, target: impl Target, from: RemoteRegion) -> Posted {
         self.with(PostFlags::empty()).read(target, from)
     }

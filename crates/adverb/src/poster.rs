@@ -8,15 +8,15 @@ use adverb_abi::types::{self as c, Zeroed};
 
 use crate::ah::{AhInner, Destination};
 use crate::batch::Staging;
-use crate::buffer::{Buffer, Source, Target};
+use crate::buffer::{Buffer, Source, Target, check_len};
 use crate::error::{Error, Result};
 use crate::post::{PostFlags, Posted, Rejected};
 use crate::qp::QpInner;
 use crate::remote::RemoteRegion;
-use crate::slab::Op;
+use crate::slab::{Op, Reserved, Slab};
 use crate::transport::{Connected, Rc, Transport, Ud};
 use crate::values::RKey;
-use crate::wc::{OpId, OpKind};
+use crate::wc::OpKind;
 
 /// Where a [`Poster`]'s requests go: at once to the device, or into a batch.
 pub trait Submit: sealed::Submit {}
@@ -96,7 +96,7 @@ impl<T: Connected, S: Submit> Poster<T, S> {
     }
 
     fn message(mut self, source: Buffer, opcode: c::ibv_wr_opcode, imm: Option<u32>) -> Posted {
-        if let Err(error) = source.check_len() {
+        if let Err(error) = check_len(source.len()) {
             return Err(Rejected::new(error, source));
         }
         self.to
@@ -104,7 +104,7 @@ impl<T: Connected, S: Submit> Poster<T, S> {
     }
 
     fn rdma_write(mut self, source: Buffer, to: RemoteRegion, imm: Option<u32>) -> Posted {
-        if let Err(error) = source.check_len().and_then(|()| fits(source.len(), &to)) {
+        if let Err(error) = check_len(source.len()).and_then(|()| fits(source.len(), &to)) {
             return Err(Rejected::new(error, source));
         }
         let opcode = if imm.is_some() {
@@ -122,17 +122,20 @@ impl<T: Connected, S: Submit> Poster<T, S> {
 }
 
 impl<S: Submit> Poster<Rc, S> {
-    /// Reads the peer's memory from the start of `from` into the target, as many bytes as the
-    /// target's length says. The peer does not notice.
+    /// Reads all of `from`, which is the peer's memory, into the target, whatever counted in it
+    /// before: its length becomes that of `from`. Take a [`slice`](RemoteRegion::slice) to read
+    /// less. The peer does not notice.
     ///
     /// # Errors
-    /// As [`send`](Self::send); [`Error::OutOfRange`] when `from` is shorter than the target.
+    /// As [`send`](Self::send); [`Error::Value`] when the target has no room for it.
     pub fn read(mut self, target: impl Target, from: RemoteRegion) -> Posted {
-        let target = target.into();
-        if let Err(error) = target.check_len().and_then(|()| fits(target.len(), &from)) {
+        let mut target: Buffer = target.into();
+        let len = usize::try_from(from.len).unwrap_or(usize::MAX);
+        if let Err(error) = check_len(len).and_then(|()| target.count(len)) {
             return Err(Rejected::new(error, target));
         }
         let mut request = Request::new(OpKind::Read, c::IBV_WR_RDMA_READ, target, self.flags);
+        request.sge.length = len as u32;
         request.wr.wr.rdma = c::ibv_send_wr_rdma {
             remote_addr: from.addr,
             rkey: from.rkey.0,
@@ -185,7 +188,7 @@ impl<S: Submit> Poster<Rc, S> {
     /// As [`send`](Self::send).
     pub fn send_invalidate(mut self, source: impl Source, key: RKey) -> Posted {
         let source = source.into();
-        if let Err(error) = source.check_len() {
+        if let Err(error) = check_len(source.len()) {
             return Err(Rejected::new(error, source));
         }
         let mut request = Request::new(OpKind::Send, c::IBV_WR_SEND_WITH_INV, source, self.flags);
@@ -253,7 +256,7 @@ impl<S: Submit> Poster<Ud, S> {
             };
             return Err(Rejected::new(error, source));
         }
-        if let Err(error) = source.check_len() {
+        if let Err(error) = check_len(source.len()) {
             return Err(Rejected::new(error, source));
         }
         let opcode = if imm.is_some() {
@@ -340,9 +343,22 @@ impl Request {
 
 /// A staged request of a batch. Its pointers are set when the batch is posted.
 pub(crate) struct Staged {
-    pub(crate) id: OpId,
+    pub(crate) slot: Reserved,
+    /// Whether a completion of its own was asked for.
+    pub(crate) signaled: bool,
     pub(crate) wr: c::ibv_send_wr,
     pub(crate) sge: c::ibv_sge,
+}
+
+impl Staged {
+    /// The device is about to get it, after all committed before.
+    pub(crate) fn commit(&mut self, slab: &mut Slab) {
+        let signaled = self.signaled || slab.must_signal();
+        if signaled {
+            self.wr.send_flags |= c::IBV_SEND_SIGNALED;
+        }
+        slab.commit(self.slot, signaled);
+    }
 }
 
 // SAFETY: the pointers inside are null, or lead to address handles that the operation's slot

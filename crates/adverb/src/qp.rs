@@ -8,24 +8,25 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use adverb_abi::inline;
 use adverb_abi::types::{self as c, Zeroed};
 
 use crate::ah::AhAttr;
 use crate::attr::{ConnectOptions, QpAttr};
 use crate::channel::lock;
 use crate::context::GidEntry;
-use crate::cq::CqInner;
+use crate::cq::{CqInner, Side, Swept};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::pd::PdInner;
-use crate::slab::{QueueKey, Slab};
+use crate::slab::{Op, Slab};
 use crate::srq::SrqInner;
 use crate::state;
 pub use crate::state::QpState;
 use crate::sys;
 use crate::transport::{Connected, Transport, Ud};
 use crate::values::Mtu;
-use crate::wc::{Completion, WcError, WcStatus};
+use crate::wc::{Completion, OpId, OpKind, WcError, WcStatus};
 
 /// How long closing waits for flushed completions before it destroys the queue pair anyway.
 const DRAIN: Duration = Duration::from_millis(500);
@@ -33,59 +34,79 @@ const DRAIN: Duration = Duration::from_millis(500);
 /// A queue's slots, and its place at its completion queue for as long as this value lives.
 pub(crate) struct Place {
     pub(crate) cq: Arc<CqInner>,
-    key: QueueKey,
     pub(crate) slab: Arc<Mutex<Slab>>,
+    side: Side,
+    /// The queue pair whose completions come here, once it is made.
+    qp_num: Option<u32>,
+    /// Entries promised to it, unless the queue is shared.
+    entries: Option<u32>,
 }
 
 impl Place {
-    pub(crate) fn attach(cq: &Arc<CqInner>, entries: u32, ordered: bool) -> Result<Self> {
-        let (key, slab) = cq.attach(entries, ordered)?;
+    /// `more` entries are going to be asked for next.
+    pub(crate) fn own(cq: &Arc<CqInner>, side: Side, entries: u32, more: u32) -> Result<Self> {
+        cq.promise(entries, more)?;
         Ok(Self {
             cq: Arc::clone(cq),
-            key,
-            slab,
+            slab: Arc::new(Mutex::new(Slab::new(entries, side == Side::Send))),
+            side,
+            qp_num: None,
+            entries: Some(entries),
         })
+    }
+
+    pub(crate) fn shared(cq: &Arc<CqInner>, srq: &Arc<SrqInner>) -> Result<Self> {
+        cq.promise_shared(&srq.slab)?;
+        Ok(Self {
+            cq: Arc::clone(cq),
+            slab: Arc::clone(&srq.slab),
+            side: Side::Recv,
+            qp_num: None,
+            entries: None,
+        })
+    }
+
+    pub(crate) fn serve(&mut self, qp_num: u32) {
+        self.cq.route(qp_num, self.side, &self.slab);
+        self.qp_num = Some(qp_num);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.cq.detach(self.key);
-    }
-}
-
-/// A shared receive queue, registered at a completion queue for as long as this value lives.
-pub(crate) struct SharedPlace {
-    cq: Arc<CqInner>,
-    srq: Arc<SrqInner>,
-}
-
-impl SharedPlace {
-    pub(crate) fn attach(cq: &Arc<CqInner>, srq: &Arc<SrqInner>) -> Result<Self> {
-        cq.attach_shared(srq.number, &srq.slab)?;
-        Ok(Self {
-            cq: Arc::clone(cq),
-            srq: Arc::clone(srq),
-        })
-    }
-}
-
-impl Drop for SharedPlace {
-    fn drop(&mut self) {
-        self.cq.detach_shared(self.srq.number);
+        if let Some(qp_num) = self.qp_num {
+            self.cq.unroute(qp_num, self.side);
+        }
+        match self.entries {
+            Some(entries) => self.cq.give_back(entries),
+            None => self.cq.give_back_shared(&self.slab),
+        }
     }
 }
 
 pub(crate) enum Receives {
     Own(Place),
-    Shared(SharedPlace),
+    /// The queue lives as long as the queue pair.
+    Shared(
+        Place,
+        #[allow(dead_code, reason = "kept alive")] Arc<SrqInner>,
+    ),
 }
 
 impl Receives {
-    pub(crate) fn slab(&self) -> &Mutex<Slab> {
+    fn place(&self) -> &Place {
         match self {
-            Self::Own(place) => &place.slab,
-            Self::Shared(place) => &place.srq.slab,
+            Self::Own(place) | Self::Shared(place, _) => place,
+        }
+    }
+
+    pub(crate) fn slab(&self) -> &Mutex<Slab> {
+        &self.place().slab
+    }
+
+    pub(crate) fn serve(&mut self, qp_num: u32) {
+        match self {
+            Self::Own(place) | Self::Shared(place, _) => place.serve(qp_num),
         }
     }
 }
@@ -97,6 +118,8 @@ pub(crate) struct QpInner {
     /// For messages.
     pub(crate) name: String,
     pub(crate) max_inline: u32,
+    /// Longest message that one work request may carry.
+    pub(crate) longest: u32,
     pub(crate) kind: state::Kind,
     /// Whether it still has to be destroyed.
     pub(crate) open: bool,
@@ -145,43 +168,48 @@ impl QpInner {
         sys::check(rc, "ibv_modify_qp", &self.name)
     }
 
-    fn recv_cq(&self) -> &Arc<CqInner> {
-        match &self.recv {
-            Receives::Own(place) => &place.cq,
-            Receives::Shared(place) => &place.cq,
-        }
-    }
-
     /// The slots that belong to this queue pair alone.
     fn own_slabs(&self) -> impl Iterator<Item = &Mutex<Slab>> {
         let recv = match &self.recv {
             Receives::Own(place) => Some(&*place.slab),
-            Receives::Shared(_) => None,
+            Receives::Shared(..) => None,
         };
         std::iter::once(&*self.send.slab).chain(recv)
     }
 
-    fn outstanding(&self) -> u32 {
-        self.own_slabs().map(|slab| lock(slab).outstanding()).sum()
+    /// Brings it to RESET, which forgets what was posted without completions. So it is refused
+    /// while anything of its own is outstanding, and posts wait meanwhile.
+    fn reset(&self, attr: &QpAttr) -> Result<()> {
+        if let Receives::Shared(..) = self.recv {
+            // What it has taken from the shared queue comes back with a completion first. That
+            // it is in RESET already, and cannot, is no error.
+            self.fail();
+            self.sweep(&mut Swept::All);
+        }
+        let locks: Vec<_> = self.own_slabs().map(lock).collect();
+        let outstanding: u32 = locks.iter().map(|slab| slab.outstanding()).sum();
+        if outstanding > 0 {
+            return Err(Error::Value {
+                what: "operations outstanding at a reset",
+                value: outstanding.into(),
+                limit: 0,
+            });
+        }
+        self.modify(attr)
     }
 
-    fn sweep(&self, out: &mut Vec<Completion>) {
-        self.send.cq.sweep(self.num, out);
-        if !Arc::ptr_eq(&self.send.cq, self.recv_cq()) {
-            self.recv_cq().sweep(self.num, out);
+    fn sweep(&self, own: &mut Swept<'_>) {
+        self.send.cq.sweep(self.num, own);
+        let recv = &self.recv.place().cq;
+        if !Arc::ptr_eq(&self.send.cq, recv) {
+            recv.sweep(self.num, own);
         }
     }
 
-    /// Ends everything: error state, drain, destroy. Only when the device has confirmed the
-    /// last step are buffers that had no completion released; without that they are leaked.
-    fn close(&mut self, out: &mut Vec<Completion>) -> Result<()> {
-        if !self.open {
-            return Ok(());
-        }
-        self.open = false;
+    /// To the error state. It fails for a queue pair in RESET, which has nothing to flush.
+    fn fail(&self) {
         let mut error = c::ibv_qp_attr::zeroed();
         error.qp_state = c::IBV_QPS_ERR;
-        // It fails for a queue pair in RESET, which has nothing to flush.
         // SAFETY: the queue pair is alive.
         unsafe {
             (self.pd.ctx.verbs.modify_qp)(
@@ -190,37 +218,102 @@ impl QpInner {
                 c::IBV_QP_STATE as libc::c_int,
             );
         }
+    }
+
+    /// Operations of its own that are going to have a completion, now that it has failed. One
+    /// that asked for none has one if it was flushed, but if it was over before, nothing comes.
+    fn expected(&self) -> u32 {
+        self.own_slabs()
+            .map(|slab| {
+                let slab = lock(slab);
+                slab.outstanding() - slab.silent()
+            })
+            .sum()
+    }
+
+    /// Posts a message that is flushed at once, behind operations whose success is silent: when
+    /// it is over they are.
+    fn mark_end(&self) -> Option<OpId> {
+        let mut slab = lock(&self.send.slab);
+        let slot = slab
+            .reserve(Op {
+                kind: OpKind::Raw,
+                buffer: None,
+                address: None,
+            })
+            .ok()?;
+        slab.commit(slot, true);
+        let mut wr = c::ibv_send_wr::zeroed();
+        wr.wr_id = slot.wr_id();
+        wr.opcode = c::IBV_WR_SEND;
+        wr.send_flags = c::IBV_SEND_SIGNALED;
+        let mut bad = std::ptr::null_mut();
+        // SAFETY: the queue pair is alive, and the request names no memory. It is in the error
+        // state, so that no address handle is looked at.
+        let rc = unsafe { inline::ibv_post_send(self.raw(), &raw mut wr, &raw mut bad) };
+        if rc != 0 {
+            slab.retract(slot);
+            return None;
+        }
+        Some(slot.id)
+    }
+
+    fn drain(&self, own: &mut Swept<'_>) {
         let deadline = Instant::now() + DRAIN;
-        self.sweep(out);
-        while self.outstanding() > 0 && Instant::now() < deadline {
+        self.sweep(own);
+        while self.expected() > 0 && Instant::now() < deadline {
             thread::yield_now();
-            self.sweep(out);
+            self.sweep(own);
+        }
+    }
+
+    /// Ends everything: error state, drain, destroy. Only when the device has confirmed the
+    /// last step are buffers that had no completion released; without that they are leaked.
+    fn close(&mut self, own: &mut Swept<'_>) -> Result<()> {
+        if !self.open {
+            return Ok(());
+        }
+        self.open = false;
+        self.fail();
+        self.drain(own);
+        let silent = lock(&self.send.slab).silent() > 0;
+        let mark = if silent && self.kind != state::Kind::Ud {
+            self.mark_end()
+        } else {
+            None
+        };
+        if mark.is_some() {
+            self.drain(own);
         }
         // SAFETY: the queue pair is alive, and this is its last use.
         let rc = unsafe { (self.pd.ctx.verbs.destroy_qp)(self.raw()) };
         let destroyed = sys::check(rc, "ibv_destroy_qp", &self.name);
         if destroyed.is_ok() {
-            // What the device left in the queues must not meet the next user of our place.
-            self.sweep(out);
+            // What the device left in the queues must not meet the next user of our number.
+            self.sweep(own);
         }
         let flushed = WcError {
             status: WcStatus::WR_FLUSH_ERR,
             vendor_err: 0,
         };
         for slab in self.own_slabs() {
-            for (id, op) in lock(slab).drain() {
-                match (&destroyed, op.buffer) {
-                    (Ok(()), buffer) => out.push(Completion {
+            let rest = lock(slab).drain();
+            for (id, op) in rest {
+                match (&destroyed, &mut *own, op.buffer) {
+                    (Ok(()), Swept::Out(out), buffer) => out.push(Completion {
                         id,
                         kind: op.kind,
                         qp_num: self.num,
                         result: Err(flushed),
                         buffer,
                     }),
-                    (Err(_), Some(buffer)) => buffer.leak(),
-                    (Err(_), None) => {}
+                    (Err(_), _, Some(buffer)) => buffer.leak(),
+                    _ => {}
                 }
             }
+        }
+        if let (Swept::Out(out), Some(mark)) = (own, mark) {
+            out.retain(|c| c.id != mark);
         }
         destroyed
     }
@@ -228,8 +321,8 @@ impl QpInner {
 
 impl Drop for QpInner {
     fn drop(&mut self) {
-        // The buffers go with the completions; there is nobody to tell about an error.
-        let _ = self.close(&mut Vec::new());
+        // There is nobody to tell about an error.
+        let _ = self.close(&mut Swept::Messages);
         lock(self.recv.slab()).forget(self.num);
     }
 }
@@ -240,9 +333,11 @@ impl Drop for QpInner {
 /// posting locks the queue concerned.
 ///
 /// Dropping it with work outstanding puts it into the error state, waits (half a second at
-/// most) for what is flushed, destroys it, and only then frees the buffers. Completions that
-/// nobody polled are gone then; [`close`](QueuePair::close) returns them. Receives that it had
-/// taken from a shared queue and not completed are released with that queue.
+/// most) for what is flushed, destroys it, and only then frees the buffers. What had succeeded
+/// and nobody has polled, such as a message that the peer knows to be delivered, is left for the
+/// next [`poll`](crate::CompletionQueue::poll) of its completion queue; what was flushed is gone
+/// with its buffers. [`close`](QueuePair::close) returns both. Receives that it had taken from a
+/// shared queue and not completed are released with that queue.
 #[doc(alias = "ibv_qp")]
 pub struct QueuePair<T: Transport> {
     pub(crate) inner: QpInner,
@@ -296,7 +391,7 @@ impl<T: Transport> QueuePair<T> {
     pub fn recvs_outstanding(&self) -> u32 {
         match &self.inner.recv {
             Receives::Own(place) => lock(&place.slab).outstanding(),
-            Receives::Shared(_) => 0,
+            Receives::Shared(..) => 0,
         }
     }
 
@@ -315,16 +410,14 @@ impl<T: Transport> QueuePair<T> {
     /// # Errors
     /// [`Error::Transition`], [`Error::MissingAttributes`], [`Error::ForbiddenAttributes`],
     /// [`Error::Value`]; what the device still refuses is [`Error::Verb`]. Nothing has changed then.
+    ///
+    /// RESET is refused with [`Error::Value`] while operations of its own are outstanding, since
+    /// it would forget their buffers. With a shared receive queue it goes through the error state,
+    /// so that the receives it had taken complete first.
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&self, attr: &QpAttr) -> Result<()> {
-        // RESET forgets what was posted without completions, so the buffers could not be given
-        // back in order. Nothing is lost by making a new queue pair instead.
-        if attr.state == Some(QpState::Reset) && self.inner.outstanding() > 0 {
-            return Err(Error::Value {
-                what: "operations outstanding at a reset",
-                value: self.inner.outstanding().into(),
-                limit: 0,
-            });
+        if attr.state == Some(QpState::Reset) {
+            return self.inner.reset(attr);
         }
         self.inner.modify(attr)
     }
@@ -350,7 +443,8 @@ impl<T: Transport> QueuePair<T> {
     #[doc(alias = "ibv_destroy_qp")]
     pub fn close(mut self) -> Result<Vec<Completion>> {
         let mut out = Vec::new();
-        self.inner.close(&mut out)?;
+        crate::batch::discard(&self.inner, &mut self.staged);
+        self.inner.close(&mut Swept::Out(&mut out))?;
         Ok(out)
     }
 

@@ -1,13 +1,16 @@
 //! The operations of one queue that a device may still be working on.
 //!
 //! Every slot is allocated when the queue is made; posting moves a buffer into a free slot and
-//! its completion moves it out. The id given to the device names queue, slot and generation, so
-//! a completion that comes too late, or twice, finds nothing. The number of slots is the size of
+//! its completion moves it out. Each operation gets a number that the process never gives again,
+//! and the id told to the device holds the slot and 48 bits of that number: a completion that
+//! comes too late, twice, or for another queue finds nothing. The number of slots is the size of
 //! the queue: running out of them is how a full queue is noticed, before the device is asked.
 //! Nothing here knows how somebody waits, so futures can be put on top.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use adverb_abi::types as c;
 
@@ -17,40 +20,12 @@ use crate::wc::{Completion, Info, OpId, OpKind, WcError, WcStatus};
 
 /// Most operations one queue can have outstanding.
 pub(crate) const MAX_SLOTS: u32 = 1 << 16;
-const GENERATION_BITS: u32 = 24;
 const SLOT_BITS: u32 = 16;
-const KEY_BITS: u32 = 23;
-const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
-const SHARED: u64 = 1 << 63;
 
-/// Which queue an id belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum QueueKey {
-    /// The queue of this number at its completion queue.
-    Own(u32),
-    /// The shared receive queue of this number.
-    Shared(u32),
-}
-
-impl QueueKey {
-    pub(crate) const MAX: u32 = (1 << KEY_BITS) - 1;
-
-    fn bits(self) -> u64 {
-        match self {
-            Self::Own(key) => u64::from(key) << (SLOT_BITS + GENERATION_BITS),
-            Self::Shared(key) => SHARED | u64::from(key) << (SLOT_BITS + GENERATION_BITS),
-        }
-    }
-
-    pub(crate) fn of(wr_id: u64) -> Self {
-        let key = ((wr_id & !SHARED) >> (SLOT_BITS + GENERATION_BITS)) as u32;
-        if wr_id & SHARED == 0 {
-            Self::Own(key)
-        } else {
-            Self::Shared(key)
-        }
-    }
-}
+/// The operations of a process are numbered through. A queue takes a block at a time, so that
+/// queues do not contend for the counter.
+static NEXT_BLOCK: AtomicU64 = AtomicU64::new(0);
+const BLOCK: u64 = 1 << 10;
 
 /// One operation and what must stay alive until it is over.
 #[derive(Debug)]
@@ -62,40 +37,64 @@ pub(crate) struct Op {
 }
 
 struct Slot {
-    generation: u32,
+    id: OpId,
     op: Option<Op>,
+}
+
+/// An operation of a send queue that the device has.
+struct Posted {
+    index: u16,
+    /// Operations without a completion of their own up to and with this one, since the last
+    /// that has one.
+    silent: u32,
+}
+
+/// A slot taken for an operation that the device does not have yet. Only [`Slab::commit`] makes
+/// it one that completions end; one that is forgotten ends with its queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reserved {
+    index: u16,
+    pub(crate) id: OpId,
+}
+
+impl Reserved {
+    /// What the device is told.
+    pub(crate) fn wr_id(self) -> u64 {
+        wr_id(self.id, self.index)
+    }
+}
+
+fn wr_id(id: OpId, index: u16) -> u64 {
+    id.0 << SLOT_BITS | u64::from(index)
 }
 
 /// The slots of a send queue, a receive queue or a shared receive queue.
 pub(crate) struct Slab {
-    key: QueueKey,
     slots: Box<[Slot]>,
     free: Vec<u16>,
+    /// Numbers for the next operations.
+    numbers: Range<u64>,
     /// Slots in the order of posting; only for send queues, where operations without a
     /// completion of their own are over when a later one is.
-    order: Option<VecDeque<u16>>,
-    /// Unsignaled operations since the last signaled one.
-    unsignaled: u32,
+    order: Option<VecDeque<Posted>>,
     /// The datagram queue pairs that receive from here. Kernel software RoCE says of every
     /// receive that it begins with a route header, which is so for these alone.
     datagram_qps: Vec<u32>,
 }
 
 impl Slab {
-    /// `first_generation` must be beyond any generation used under this key before.
-    pub(crate) fn new(key: QueueKey, capacity: u32, ordered: bool, first_generation: u32) -> Self {
+    pub(crate) fn new(capacity: u32, ordered: bool) -> Self {
         debug_assert!(capacity <= MAX_SLOTS);
         Self {
-            key,
             slots: (0..capacity)
                 .map(|_| Slot {
-                    generation: first_generation & GENERATION_MASK,
+                    id: OpId(0),
                     op: None,
                 })
                 .collect(),
             free: (0..capacity).rev().map(|i| i as u16).collect(),
+            numbers: 0..0,
             order: ordered.then(|| VecDeque::with_capacity(capacity as usize)),
-            unsignaled: 0,
             datagram_qps: Vec::new(),
         }
     }
@@ -114,52 +113,64 @@ impl Slab {
         self.slots.len() as u32
     }
 
+    /// Operations that the device has.
     pub(crate) fn outstanding(&self) -> u32 {
-        (self.slots.len() - self.free.len()) as u32
+        match &self.order {
+            Some(order) => order.len() as u32,
+            None => (self.slots.len() - self.free.len()) as u32,
+        }
     }
 
-    /// A generation that no id of this slab has used.
-    pub(crate) fn next_generation(&self) -> u32 {
-        self.slots
-            .iter()
-            .map(|s| s.generation)
-            .max()
-            .unwrap_or(0)
-            .wrapping_add(1)
-            & GENERATION_MASK
+    /// Operations that the device has and says nothing of when they succeed, after the last one
+    /// of which it does.
+    pub(crate) fn silent(&self) -> u32 {
+        self.order
+            .as_ref()
+            .and_then(VecDeque::back)
+            .map_or(0, |last| last.silent)
     }
 
     /// Whether the next operation needs a completion of its own even if nobody asked for one:
     /// without one now and then a queue of unsignaled operations would never empty.
     pub(crate) fn must_signal(&self) -> bool {
-        self.unsignaled + 1 >= self.capacity().div_ceil(2)
+        self.silent() + 1 >= self.capacity().div_ceil(2)
     }
 
-    /// Puts an operation into a free slot, or gives it back when there is none.
-    pub(crate) fn insert(&mut self, op: Op, signaled: bool) -> Result<OpId, Op> {
+    /// Takes a slot, or gives the operation back when there is none.
+    pub(crate) fn reserve(&mut self, op: Op) -> Result<Reserved, Op> {
         let Some(index) = self.free.pop() else {
             return Err(op);
         };
-        self.slots[usize::from(index)].op = Some(op);
-        if let Some(order) = &mut self.order {
-            order.push_back(index);
+        if self.numbers.is_empty() {
+            let start = NEXT_BLOCK.fetch_add(BLOCK, Ordering::Relaxed);
+            self.numbers = start..start + BLOCK;
         }
-        self.unsignaled = if signaled { 0 } else { self.unsignaled + 1 };
-        Ok(self.id(index))
+        let id = OpId(self.numbers.start);
+        self.numbers.start += 1;
+        self.slots[usize::from(index)] = Slot { id, op: Some(op) };
+        Ok(Reserved { index, id })
     }
 
-    /// Takes back the operation posted last, which the device did not accept.
-    pub(crate) fn retract(&mut self, id: OpId) -> Option<Op> {
-        let index = self.find(id.0)?;
+    /// The device is about to get the operation, after all committed before.
+    pub(crate) fn commit(&mut self, reserved: Reserved, signaled: bool) {
+        let silent = if signaled { 0 } else { self.silent() + 1 };
         if let Some(order) = &mut self.order {
-            debug_assert_eq!(
-                order.back(),
-                Some(&index),
-                "only the newest operation is retracted"
-            );
+            order.push_back(Posted {
+                index: reserved.index,
+                silent,
+            });
+        }
+    }
+
+    /// Takes back an operation that the device did not get, or did not accept: of those
+    /// committed, the last.
+    pub(crate) fn retract(&mut self, reserved: Reserved) -> Option<Op> {
+        let index = self.find(reserved.wr_id())?;
+        if let Some(order) = &mut self.order
+            && order.back().is_some_and(|last| last.index == index)
+        {
             order.pop_back();
         }
-        self.unsignaled = self.unsignaled.saturating_sub(1);
         self.take(index)
     }
 
@@ -169,21 +180,26 @@ impl Slab {
         let Some(index) = self.find(wc.wr_id) else {
             return false;
         };
-        while let Some(silent) = self.order.as_mut().and_then(VecDeque::pop_front) {
+        while let Some(Posted { index: silent, .. }) =
+            self.order.as_mut().and_then(VecDeque::pop_front)
+        {
             if silent == index {
                 break;
             }
-            let id = self.id(silent);
-            if let Some(op) = self.take(silent) {
+            let id = self.slots[usize::from(silent)].id;
+            if let Some(mut op) = self.take(silent) {
+                let info = Info::default();
+                settle(&mut op, &info);
                 out.push(Completion {
                     id,
                     kind: op.kind,
                     qp_num: wc.qp_num,
-                    result: Ok(Info::default()),
+                    result: Ok(info),
                     buffer: op.buffer,
                 });
             }
         }
+        let id = self.slots[usize::from(index)].id;
         let Some(mut op) = self.take(index) else {
             return false;
         };
@@ -198,13 +214,11 @@ impl Slab {
                 vendor_err: wc.vendor_err,
             }),
         };
-        if let (OpKind::Recv, Ok(info), Some(buffer)) = (op.kind, &result, &mut op.buffer) {
-            // The length of a write with immediate is that of the write, which went elsewhere.
-            let here = if info.by_write { 0 } else { info.byte_len };
-            buffer.received(here as usize);
+        if let Ok(info) = &result {
+            settle(&mut op, info);
         }
         out.push(Completion {
-            id: OpId(wc.wr_id),
+            id,
             kind: op.kind,
             qp_num: wc.qp_num,
             result,
@@ -213,44 +227,49 @@ impl Slab {
         true
     }
 
-    /// Takes everything that is left, for a queue the device no longer knows.
+    /// Takes everything that the device had, for a queue it no longer knows.
     pub(crate) fn drain(&mut self) -> Vec<(OpId, Op)> {
         let posted = self.order.as_mut().map(std::mem::take);
         let indices: Vec<u16> = match posted {
-            Some(order) => order.into(),
+            Some(order) => order.into_iter().map(|p| p.index).collect(),
             None => (0..self.slots.len()).map(|i| i as u16).collect(),
         };
         indices
             .into_iter()
-            .filter_map(|i| Some((self.id(i), self.take(i)?)))
+            .filter_map(|i| Some((self.slots[usize::from(i)].id, self.take(i)?)))
             .collect()
     }
 
-    fn id(&self, index: u16) -> OpId {
-        let generation = self.slots[usize::from(index)].generation;
-        OpId(self.key.bits() | u64::from(index) << GENERATION_BITS | u64::from(generation))
-    }
-
     fn find(&self, wr_id: u64) -> Option<u16> {
-        let index = (wr_id >> GENERATION_BITS) as u16;
+        let index = wr_id as u16;
         let slot = self.slots.get(usize::from(index))?;
-        let current = slot.op.is_some()
-            && slot.generation == wr_id as u32 & GENERATION_MASK
-            && QueueKey::of(wr_id) == self.key;
-        current.then_some(index)
+        (slot.op.is_some() && self::wr_id(slot.id, index) == wr_id).then_some(index)
     }
 
     fn take(&mut self, index: u16) -> Option<Op> {
-        let slot = &mut self.slots[usize::from(index)];
-        let op = slot.op.take()?;
-        slot.generation = slot.generation.wrapping_add(1) & GENERATION_MASK;
+        let op = self.slots[usize::from(index)].op.take()?;
         self.free.push(index);
         Some(op)
     }
 }
 
+/// The buffer of a successful operation that wrote to it counts what was written.
+fn settle(op: &mut Op, info: &Info) {
+    let Some(buffer) = &mut op.buffer else { return };
+    match op.kind {
+        // The length of a write with immediate is that of the write, which went elsewhere.
+        OpKind::Recv if info.by_write => buffer.received(0),
+        OpKind::Recv => buffer.received(info.byte_len as usize),
+        OpKind::FetchAdd | OpKind::CompareSwap => buffer.received(8),
+        // A read's length was set when it was posted.
+        OpKind::Send | OpKind::Write | OpKind::Read | OpKind::Raw => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use adverb_abi::types::Zeroed;
 
     use super::*;
@@ -263,46 +282,47 @@ mod tests {
         }
     }
 
-    fn wc(id: OpId, status: WcStatus) -> c::ibv_wc {
+    fn post(slab: &mut Slab, op: Op, signaled: bool) -> Reserved {
+        let reserved = slab.reserve(op).unwrap();
+        slab.commit(reserved, signaled);
+        reserved
+    }
+
+    fn wc(of: Reserved, status: WcStatus) -> c::ibv_wc {
         let mut wc = c::ibv_wc::zeroed();
-        wc.wr_id = id.0;
+        wc.wr_id = of.wr_id();
         wc.status = status.0;
         wc.qp_num = 7;
         wc
     }
 
     #[test]
-    fn ids_name_queue_slot_and_generation() {
-        for key in [
-            QueueKey::Own(0),
-            QueueKey::Own(QueueKey::MAX),
-            QueueKey::Shared(5),
-        ] {
-            let mut slab = Slab::new(key, 2, false, GENERATION_MASK);
-            let first = slab.insert(op(), true).unwrap();
-            assert_eq!(QueueKey::of(first.0), key);
-            let mut out = Vec::new();
-            assert!(slab.complete(&wc(first, WcStatus::SUCCESS), &mut out));
-            assert!(
-                !slab.complete(&wc(first, WcStatus::SUCCESS), &mut out),
-                "twice"
-            );
-            let second = slab.insert(op(), true).unwrap();
-            assert_ne!(first, second);
-            assert_eq!(out.len(), 1);
+    fn no_two_operations_of_any_queues_have_one_id() {
+        let mut seen = HashSet::new();
+        for _ in 0..300 {
+            let mut slab = Slab::new(2, false);
+            for _ in 0..5 {
+                let posted = post(&mut slab, op(), true);
+                assert!(seen.insert(posted.id), "{:?} was used before", posted.id);
+                let mut out = Vec::new();
+                let wc = wc(posted, WcStatus::SUCCESS);
+                assert!(slab.complete(&wc, &mut out));
+                assert!(!slab.complete(&wc, &mut out), "twice");
+                assert_eq!((out.len(), out[0].id), (1, posted.id));
+            }
         }
     }
 
     #[test]
     fn a_route_header_is_in_front_of_datagrams_only() {
-        let mut slab = Slab::new(QueueKey::Shared(1), 4, false, 0);
+        let mut slab = Slab::new(4, false);
         slab.serve_datagrams(8);
         let has_header = |slab: &mut Slab, qp_num| {
             let receive = Op {
                 kind: OpKind::Recv,
                 ..op()
             };
-            let mut wc = wc(slab.insert(receive, true).unwrap(), WcStatus::SUCCESS);
+            let mut wc = wc(post(slab, receive, true), WcStatus::SUCCESS);
             wc.qp_num = qp_num;
             // As kernel software RoCE says of everything.
             wc.wc_flags = adverb_abi::flags::WcFlags::GRH.bits();
@@ -318,36 +338,53 @@ mod tests {
 
     #[test]
     fn a_full_queue_gives_the_operation_back() {
-        let mut slab = Slab::new(QueueKey::Own(1), 2, true, 0);
-        assert!(slab.insert(op(), true).is_ok());
-        assert!(slab.insert(op(), true).is_ok());
-        assert!(slab.insert(op(), true).is_err());
+        let mut slab = Slab::new(2, true);
+        post(&mut slab, op(), true);
+        post(&mut slab, op(), true);
+        assert!(slab.reserve(op()).is_err());
         assert_eq!(slab.outstanding(), 2);
     }
 
     #[test]
     fn silent_operations_end_with_the_next_signaled_one() {
-        let mut slab = Slab::new(QueueKey::Own(1), 8, true, 0);
-        let ids: Vec<_> = (0..4).map(|i| slab.insert(op(), i == 2).unwrap()).collect();
+        let mut slab = Slab::new(8, true);
+        let posted: Vec<_> = (0..4).map(|i| post(&mut slab, op(), i == 2)).collect();
         let mut out = Vec::new();
-        assert!(slab.complete(&wc(ids[2], WcStatus::WR_FLUSH_ERR), &mut out));
-        assert_eq!(out.iter().map(|c| c.id).collect::<Vec<_>>(), ids[..3]);
+        assert!(slab.complete(&wc(posted[2], WcStatus::WR_FLUSH_ERR), &mut out));
+        assert_eq!(
+            out.iter().map(|c| c.id).collect::<Vec<_>>(),
+            posted[..3].iter().map(|r| r.id).collect::<Vec<_>>()
+        );
         assert_eq!(
             out.iter().map(|c| c.result.is_ok()).collect::<Vec<_>>(),
             [true, true, false]
         );
-        assert_eq!(slab.outstanding(), 1);
+        assert_eq!((slab.outstanding(), slab.silent()), (1, 1));
+    }
+
+    #[test]
+    fn what_the_device_never_got_is_never_reported() {
+        let mut slab = Slab::new(4, true);
+        slab.reserve(op()).unwrap(); // and forgotten
+        let posted = post(&mut slab, op(), true);
+        let mut out = Vec::new();
+        assert!(slab.complete(&wc(posted, WcStatus::SUCCESS), &mut out));
+        assert_eq!((out.len(), slab.outstanding()), (1, 0));
+        assert!(slab.drain().is_empty());
     }
 
     #[test]
     fn unsignaled_runs_are_broken_before_the_queue_is_stuck() {
         for capacity in [1, 2, 3, 16] {
-            let mut slab = Slab::new(QueueKey::Own(1), capacity, true, 0);
+            let mut slab = Slab::new(capacity, true);
             let mut signaled = 0;
             while slab.outstanding() < capacity {
+                // An operation with a completion that is not posted in the end counts for nothing.
+                let refused = post(&mut slab, op(), true);
+                slab.retract(refused).unwrap();
                 let signal = slab.must_signal();
                 signaled += u32::from(signal);
-                slab.insert(op(), signal).unwrap();
+                post(&mut slab, op(), signal);
             }
             assert!(signaled > 0, "capacity {capacity}");
         }
@@ -355,9 +392,9 @@ mod tests {
 
     #[test]
     fn a_refused_operation_leaves_no_trace() {
-        let mut slab = Slab::new(QueueKey::Own(1), 2, true, 0);
-        let kept = slab.insert(op(), true).unwrap();
-        let refused = slab.insert(op(), true).unwrap();
+        let mut slab = Slab::new(2, true);
+        let kept = post(&mut slab, op(), true);
+        let refused = post(&mut slab, op(), true);
         assert!(slab.retract(refused).is_some());
         assert!(slab.retract(refused).is_none());
         let mut out = Vec::new();
@@ -367,16 +404,13 @@ mod tests {
 
     #[test]
     fn completions_of_another_queue_or_of_no_slot_are_stale() {
-        let mut slab = Slab::new(QueueKey::Own(1), 2, false, 0);
-        let id = slab.insert(op(), true).unwrap();
+        let (mut slab, mut other) = (Slab::new(2, false), Slab::new(2, false));
+        let (posted, others) = (post(&mut slab, op(), true), post(&mut other, op(), true));
         let mut out = Vec::new();
-        let other = OpId(id.0 ^ (1 << (SLOT_BITS + GENERATION_BITS)));
-        for bad in [
-            other,
-            OpId(id.0 | SHARED),
-            OpId(id.0 | 0xffff << GENERATION_BITS),
-        ] {
-            assert!(!slab.complete(&wc(bad, WcStatus::SUCCESS), &mut out));
+        let mut no_slot = wc(posted, WcStatus::SUCCESS);
+        no_slot.wr_id |= 0xffff;
+        for bad in [no_slot, wc(others, WcStatus::SUCCESS)] {
+            assert!(!slab.complete(&bad, &mut out));
         }
         assert!(out.is_empty());
     }

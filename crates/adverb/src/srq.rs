@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use adverb_abi::inline;
@@ -13,13 +12,11 @@ use crate::channel::lock;
 use crate::error::{Error, Result};
 use crate::pd::{PdInner, ProtectionDomain};
 use crate::post::{Posted, Receive, Rejected};
-use crate::slab::{MAX_SLOTS, QueueKey, Slab};
+use crate::slab::{MAX_SLOTS, Slab};
 use crate::sys;
 
 pub(crate) struct SrqInner {
     raw: NonNull<c::ibv_srq>,
-    /// Its number in the ids of its receives, unique in the process.
-    pub(crate) number: u32,
     pub(crate) slab: Arc<Mutex<Slab>>,
     pub(crate) pd: Arc<PdInner>,
 }
@@ -54,7 +51,6 @@ pub struct SharedReceiveQueue {
 
 impl SharedReceiveQueue {
     pub(crate) fn new(pd: &ProtectionDomain, max_wr: u32) -> Result<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
         let ctx = &pd.inner.ctx;
         if max_wr > MAX_SLOTS {
             return Err(Error::Value {
@@ -69,14 +65,10 @@ impl SharedReceiveQueue {
         // SAFETY: the domain is alive.
         let raw = unsafe { (ctx.verbs.create_srq)(pd.as_raw(), &raw mut init) };
         let raw = sys::non_null(raw, "ibv_create_srq", &ctx.name)?;
-        // Numbers wrap after eight million queues; the random generations tell old from new.
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed) & QueueKey::MAX;
-        let slab = Slab::new(QueueKey::Shared(number), max_wr, false, sys::random());
         Ok(Self {
             inner: Arc::new(SrqInner {
                 raw,
-                number,
-                slab: Arc::new(Mutex::new(slab)),
+                slab: Arc::new(Mutex::new(Slab::new(max_wr, false))),
                 pd: Arc::clone(&pd.inner),
             }),
         })
@@ -108,13 +100,13 @@ impl SharedReceiveQueue {
         // request is read during the call only.
         let rc = unsafe { inline::ibv_post_srq_recv(self.as_raw(), wr, &raw mut bad) };
         if let Err(error) = sys::check(rc, "ibv_post_srq_recv", &self.inner.pd.ctx.name) {
-            let op = slab.retract(receive.id);
+            let op = slab.retract(receive.slot);
             return Err(Rejected {
                 error,
                 buffer: op.and_then(|op| op.buffer),
             });
         }
-        Ok(receive.id)
+        Ok(receive.slot.id)
     }
 
     /// Asks for one [`SRQ_LIMIT_REACHED`](crate::AsyncEventKind::SRQ_LIMIT_REACHED) event when

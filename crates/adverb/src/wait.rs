@@ -114,7 +114,7 @@ impl Sleep<'_> {
     /// # Errors
     /// [`Error::NoChannel`](crate::Error::NoChannel) when the queue has no channel of its own.
     pub fn wait(self, timeout: Option<Duration>) -> Result<bool> {
-        let deadline = timeout.map(|t| Instant::now() + t);
+        let deadline = deadline(timeout);
         let Some(turn) = self.cq.inner.own_channel()?.turn(deadline) else {
             return Ok(false);
         };
@@ -190,20 +190,28 @@ impl CompletionQueue {
         how: Wait,
         timeout: Option<Duration>,
     ) -> Result<usize> {
+        if how != Wait::Busy {
+            // Always, and not only when the time to sleep has come.
+            self.inner.own_channel()?;
+        }
         let found = self.poll(out)?;
         if found > 0 {
             return Ok(found);
         }
         let start = Instant::now();
-        let deadline = timeout.map(|t| start + t);
+        let deadline = timeout.and_then(|t| start.checked_add(t));
         let spin_until = match how {
             Wait::Busy => return self.spin(out, deadline),
-            Wait::Event => start,
-            Wait::Adaptive { spin } => start + spin,
+            Wait::Event => Some(start),
+            Wait::Adaptive { spin } => start.checked_add(spin),
         };
-        let spin_until = deadline.map_or(spin_until, |d| d.min(spin_until));
-        if spin_until > start {
-            let found = self.spin(out, Some(spin_until))?;
+        // `None` is never.
+        let spin_until = match (spin_until, deadline) {
+            (Some(spin), Some(deadline)) => Some(spin.min(deadline)),
+            (one, other) => one.or(other),
+        };
+        if spin_until != Some(start) {
+            let found = self.spin(out, spin_until)?;
             if found > 0 {
                 return Ok(found);
             }
@@ -255,6 +263,11 @@ impl CompletionQueue {
             Repolled::Empty(_) => 0,
         })
     }
+}
+
+/// When a timeout is over; `None` when it lies beyond all time.
+pub(crate) fn deadline(timeout: Option<Duration>) -> Option<Instant> {
+    timeout.and_then(|t| Instant::now().checked_add(t))
 }
 
 /// What is left until a deadline.

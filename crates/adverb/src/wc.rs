@@ -14,7 +14,7 @@ use crate::values::{Gid, RKey};
 /// (InfiniBand specification volume 1, section 8.3) or, in its last 20 bytes, the IPv4 header.
 pub const GRH_LEN: usize = 40;
 
-/// Names one posted operation. Unique among the outstanding operations of a context.
+/// Names one posted operation; no other of the process ever has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpId(pub(crate) u64);
 

@@ -150,7 +150,7 @@ fn two_processes_talk_until_one_is_killed() {
     )
     .unwrap();
     next(&sends).ok().unwrap();
-    qp.post_read(pd.alloc_buf(7).unwrap(), window.slice(100..).unwrap())
+    qp.post_read(pd.alloc_buf(7).unwrap(), window.slice(100..107).unwrap())
         .unwrap();
     assert_eq!(&next(&sends).into_buf().unwrap()[..], b"written");
 

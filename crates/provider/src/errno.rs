@@ -210,13 +210,13 @@ pub(crate) fn pointer<T>(call: &str, result: Result<*mut T, Error>) -> *mut T {
     })
 }
 
-/// Writes a failure to stderr if somebody asked for that, and keeps its text for the Rust API. Refused work requests
-/// are not kept: a full queue is an answer that a busy program may get any number of times.
+/// Writes a failure to stderr if somebody asked for that, and keeps its text for the Rust API. That of a full queue
+/// is not kept: a busy program may get it any number of times.
 pub(crate) fn report(call: &(impl Display + ?Sized), error: &Error) {
     if matches!(error, Error::Told(_)) {
         return;
     }
-    if error.is_everyday() || matches!(error, Error::Post(_)) {
+    if error.is_everyday() || matches!(error, Error::Post(PostError::QueueFull { .. })) {
         diagnosis::forget();
     } else {
         diagnosis::remember(error);

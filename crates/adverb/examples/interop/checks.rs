@@ -120,14 +120,14 @@ pub(crate) fn read(side: &mut Side) -> Outcome {
         let theirs = connection.theirs[0];
         for (size, at) in SIZES.map(|size| (size, 7)).into_iter().chain([(LARGE, 0)]) {
             let buf = side.pd.alloc_buf(size).map_err(text)?;
-            let from = theirs.slice(at as u64..).map_err(text)?;
+            let from = theirs.slice(at as u64..(at + size) as u64).map_err(text)?;
             connection.qp.post_read(buf, from).map_err(text)?;
             let found = side.success()?.into_buf().ok_or("no buffer came back")?;
             same(&format!("read of {size}"), &found, &bytes[at..at + size])?;
         }
         for n in 0..8 {
             let buf = side.pd.alloc_buf(5000).map_err(text)?;
-            let from = theirs.slice(n * 5000..).map_err(text)?;
+            let from = theirs.slice(n * 5000..(n + 1) * 5000).map_err(text)?;
             connection.qp.post_read(buf, from).map_err(text)?;
         }
         for n in 0..8 {

@@ -83,8 +83,9 @@ pub(crate) fn read_past_the_end(side: &mut Side) -> Outcome {
         ..*theirs
     });
     refused(side, &connection, |connection, side| {
-        let buf = side.pd.alloc_buf(9000).map_err(text)?;
-        let posted = connection.qp.post_read(buf, forged.ok_or("no region")?);
+        let forged = forged.ok_or("no region")?;
+        let buf = side.pd.alloc_buf(forged.len as usize).map_err(text)?;
+        let posted = connection.qp.post_read(buf, forged);
         posted.map(drop).map_err(text)
     })
 }

@@ -5,6 +5,7 @@ mod datagrams;
 mod events;
 mod operations;
 mod shared;
+mod sound;
 mod waiting;
 
 use std::time::Duration;

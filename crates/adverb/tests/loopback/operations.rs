@@ -113,14 +113,14 @@ fn a_write_with_immediate_uses_up_a_receive_and_leaves_its_buffer_alone() {
 }
 
 #[test]
-fn reads_fetch_as_much_as_the_target_is_long() {
+fn reads_fetch_all_of_the_region_they_name() {
     let pair = Pair::<Rc>::new();
     let bytes = pattern(9000);
     let window = pair
         .pd
         .expose_bytes(bytes.clone(), AccessFlags::REMOTE_READ)
         .unwrap();
-    let from = window.remote().slice(1000..).unwrap();
+    let from = window.remote().slice(1000..7000).unwrap();
     let read = pair
         .a
         .post_read(pair.pd.alloc_buf(6000).unwrap(), from)
@@ -346,7 +346,7 @@ fn a_batch_is_posted_whole_and_a_dropped_one_not_at_all() {
 fn a_forgotten_batch_is_never_posted() {
     let mut pair = Pair::<Rc>::new();
     let mut batch = pair.a.batch();
-    let forgotten = batch
+    batch
         .with(PostFlags::empty())
         .send(pair.pd.reg_mr(b"forgotten".to_vec()).unwrap())
         .unwrap();
@@ -359,8 +359,7 @@ fn a_forgotten_batch_is_never_posted() {
         .send(pair.pd.reg_mr(b"meant".to_vec()).unwrap())
         .unwrap();
     assert_eq!(batch.post().unwrap(), 1);
-    let ids: Vec<_> = completions(&pair.a_cq, 2).iter().map(|c| c.id).collect();
-    assert_eq!(ids, [forgotten, sent]);
+    assert_eq!(completions(&pair.a_cq, 1)[0].id, sent);
     assert_eq!(completions(&pair.b_cq, 1)[0].payload(), Some(&b"meant"[..]));
 }
 
@@ -480,7 +479,7 @@ fn remote_ranges_are_checked_before_anything_is_posted() {
     );
     assert!(
         pair.a
-            .post_read(pair.pd.alloc_buf(65).unwrap(), window.remote())
+            .post_read(pair.pd.alloc_buf(63).unwrap(), window.remote())
             .is_err()
     );
     assert_eq!(pair.a.sends_outstanding(), 0);
