@@ -16,7 +16,7 @@ use adverb_wire::{GSI_QPN, Packet, Transport};
 
 use crate::fabric::{self, Way, Woken, same_peer};
 use crate::nic::Nic;
-use crate::qp::{QpCell, State, Stuck};
+use crate::qp::{LAST_WORDS_NS, QpCell, State, Stuck};
 use crate::sync::LockExt;
 use crate::{clock, multicast, owed};
 
@@ -394,6 +394,19 @@ impl Nic {
     pub(crate) fn pay(&self) {
         if self.owed.any() {
             self.drive(clock::now());
+        }
+    }
+
+    /// What was said last may lie in a socket that this process shares with the peer, and the process can be over before
+    /// anybody else looks.
+    pub(crate) fn empty_sockets(&self, now: Instant) {
+        if !self.fabric.has_sockets() {
+            return;
+        }
+        self.drive(now);
+        let until = now.plus_nanos(LAST_WORDS_NS);
+        while self.fabric.hands_over() && clock::now() < until {
+            self.nap_and_drive();
         }
     }
 

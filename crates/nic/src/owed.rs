@@ -84,6 +84,8 @@ extern "C" fn pay() {
     if let Some(nic) = Nic::if_any()
         && nic.owed.any()
     {
-        nic.drive(clock::now());
+        let now = clock::now();
+        nic.drive(now);
+        nic.empty_sockets(now);
     }
 }

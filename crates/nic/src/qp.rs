@@ -26,7 +26,7 @@ use crate::srq::{Srq, SrqCell};
 use crate::sync::LockExt;
 use crate::xrc::{Domain, XrcdUse};
 use crate::{ah, clock};
-use cell::LAST_WORDS_NS;
+pub(crate) use cell::LAST_WORDS_NS;
 
 pub use posting::Posting;
 
@@ -487,16 +487,7 @@ impl Qp {
         nic.qps.remove(cell.number);
         // Answers that were already handed to a link, such as the last acknowledgement, go out.
         drop(pass);
-        // A socket shared with the peer may hold that very acknowledgement: this process can be
-        // over before anybody else looks.
-        if nic.fabric.has_sockets() {
-            let now = clock::now();
-            nic.drive(now);
-            let until = now.plus_nanos(LAST_WORDS_NS);
-            while nic.fabric.hands_over() && clock::now() < until {
-                nic.nap_and_drive();
-            }
-        }
+        nic.empty_sockets(clock::now());
         let users = [&cell.send_cq, &cell.recv_cq]
             .into_iter()
             .flatten()

@@ -109,7 +109,7 @@ impl QpCell {
 const FORGIVING_TIMEOUT_NS: u64 = 500_000_000;
 
 /// How long the end of a queue pair waits for room on its link.
-pub(super) const LAST_WORDS_NS: u64 = 50_000_000;
+pub(crate) const LAST_WORDS_NS: u64 = 50_000_000;
 
 impl State {
     /// The slot of the process this queue pair is connected to, if that is on this host.
