@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`loopback`] | a queue inside the process |
 //! | [`shm`] | rings between the processes of one user on one host; `place.rs` (who is there), `peer.rs` (one outbound ring), `inbound.rs` (rings of others), `record.rs` (how a packet lies in a ring) |
-//! | [`udp`] | RoCEv2 datagrams; ICRC, batching |
+//! | [`udp`] | RoCEv2 datagrams; ICRC, batching; `steer.rs` (which process the kernel gives them to) |
 //! | [`qpn`] | how a queue pair number names its process |
 //!
 //! Nothing here retries, orders or acknowledges: that is the engine's business. Nothing here decides which link a

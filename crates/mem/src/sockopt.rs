@@ -40,20 +40,54 @@ pub fn tell_hops_and_class(socket: impl AsFd, v6: bool) -> io::Result<()> {
     Ok(())
 }
 
-fn set(
+/// One instruction of classic BPF, laid out as `struct sock_filter` of linux/filter.h.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Instruction {
+    /// What to do.
+    pub code: u16,
+    /// How many instructions to leave out if a comparison holds.
+    pub if_true: u8,
+    /// How many to leave out if it does not.
+    pub if_false: u8,
+    /// The constant.
+    pub operand: u32,
+}
+
+/// Has `program` say which socket of a group that shares a port (`SO_REUSEPORT`) gets a datagram: socket(7) under
+/// `SO_ATTACH_REUSEPORT_CBPF`. It holds for the whole group, until another one is attached. The kernel checks it and
+/// refuses with EINVAL or ENOMEM what it does not like; 4096 instructions are the most.
+pub fn steer_group(socket: impl AsFd, program: &[Instruction]) -> io::Result<()> {
+    let too_long = |_| io::Error::from(io::ErrorKind::InvalidInput);
+    let program = libc::sock_fprog {
+        len: u16::try_from(program.len()).map_err(too_long)?,
+        // The kernel only reads.
+        filter: program.as_ptr().cast::<libc::sock_filter>().cast_mut(),
+    };
+    set(
+        socket,
+        libc::SOL_SOCKET,
+        libc::SO_ATTACH_REUSEPORT_CBPF,
+        program,
+    )
+}
+
+/// `T` is what the kernel takes for the option; pointers in it must be good for the time of the call.
+fn set<T: Copy>(
     socket: impl AsFd,
     level: libc::c_int,
     option: libc::c_int,
-    value: libc::c_int,
+    value: T,
 ) -> io::Result<()> {
-    // SAFETY: the pointer and the length describe `value`, which outlives the call.
+    // SAFETY: the pointer and the length describe `value`, which outlives the call. What a value points to in turn is
+    // read only, and lives in the caller's frame.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
             level,
             option,
             (&raw const value).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
+            size_of::<T>() as libc::socklen_t,
         )
     };
     if result == 0 {
@@ -62,3 +96,9 @@ fn set(
         Err(io::Error::last_os_error())
     }
 }
+
+// The layout is part of the kernel's interface.
+const _: () = assert!(
+    size_of::<Instruction>() == size_of::<libc::sock_filter>()
+        && align_of::<Instruction>() == align_of::<libc::sock_filter>()
+);

@@ -13,7 +13,7 @@ mod dir;
 mod inbound;
 mod lock;
 mod peer;
-mod place;
+pub(crate) mod place;
 mod record;
 mod reminders;
 

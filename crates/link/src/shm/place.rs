@@ -101,6 +101,12 @@ impl Place {
         self.slot
     }
 
+    /// The directory in which the processes meet.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Our page.
     #[must_use]
     pub fn page(&self) -> &ProcessPage {
@@ -136,8 +142,7 @@ impl Place {
     /// The random number of the living process that holds `slot`, which tells it from earlier holders.
     #[must_use]
     pub fn generation_of(&self, slot: u16) -> Option<u64> {
-        let (file, _) = self.living(slot)?;
-        ProcessPage::open(&file).ok().map(|page| page.generation())
+        generation_of(&self.dir, slot)
     }
 
     /// Why somebody on this host may not be found here: there are processes that meet elsewhere, of other users or in
@@ -149,9 +154,7 @@ impl Place {
 
     /// The slot file of a living process, and its inode.
     pub(super) fn living(&self, slot: u16) -> Option<(File, u64)> {
-        let file = open_file(&slot_path(&self.dir, slot), &mut OpenOptions::new()).ok()?;
-        let inode = file.metadata().ok()?.ino();
-        (!is_unlocked(&file)).then_some((file, inode))
+        living(&self.dir, slot)
     }
 
     /// Whether the process that wrote `page` is known to have died. The lock says it surely, but a child that it
@@ -188,6 +191,18 @@ impl Drop for Place {
     }
 }
 
+fn living(dir: &Path, slot: u16) -> Option<(File, u64)> {
+    let file = open_file(&slot_path(dir, slot), &mut OpenOptions::new()).ok()?;
+    let inode = file.metadata().ok()?.ino();
+    (!is_unlocked(&file)).then_some((file, inode))
+}
+
+/// As [`Place::generation_of`], for who has no place in `dir`.
+pub(crate) fn generation_of(dir: &Path, slot: u16) -> Option<u64> {
+    let (file, _) = living(dir, slot)?;
+    ProcessPage::open(&file).ok().map(|page| page.generation())
+}
+
 /// Removes the files of dead processes. The caller holds the lock of the directory.
 fn sweep(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
@@ -220,7 +235,7 @@ fn is_unlocked(file: &File) -> bool {
     taken
 }
 
-fn open_file(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+pub(crate) fn open_file(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let no_links = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
     options
         .read(true)

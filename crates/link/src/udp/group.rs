@@ -24,7 +24,7 @@ impl UdpLink {
         if groups.iter().any(|endpoint| endpoint.address == group) {
             return Ok(());
         }
-        let (endpoint, _) = Endpoint::open(group, self.port, self.scope_id)?;
+        let (endpoint, _) = Endpoint::open(group, self.port, self.scope_id, None)?;
         match group {
             IpAddr::V4(ip) => endpoint
                 .socket

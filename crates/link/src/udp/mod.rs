@@ -1,7 +1,8 @@
 //! RoCEv2 over ordinary UDP sockets: to other hosts, to kernel software RoCE, to real cards.
 //!
 //! One socket per local address, on the RoCE port, shared between the processes of one user (`SO_REUSEPORT`). The
-//! kernel gives a datagram to any of them; the NIC hands it to the process that owns the QP.
+//! kernel gives a datagram to the one that owns the QP if it has been told well (`steer.rs`), and else to any of them; then
+//! the NIC hands it over.
 //!
 //! Senders put "don't fragment" into IPv4 headers, for which the kernel sends identification 0 on unconnected
 //! sockets, and counts up from there in the segments of one segmented send. The ICRC covers that field, so it is
@@ -16,6 +17,7 @@ mod group;
 mod receive;
 mod route;
 mod send;
+mod steer;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -30,6 +32,8 @@ use socket2::{Domain, Socket, Type};
 use self::receive::Receiver;
 pub use self::route::UdpRoute;
 use self::send::Batch;
+pub use self::steer::Meeting;
+use self::steer::Steering;
 use crate::lock::{lock, try_lock};
 use crate::{Link, Meta, Path, SendError};
 
@@ -42,6 +46,9 @@ pub struct UdpConfig {
     pub port: u16,
     /// Index of the network interface, for link-local IPv6 addresses.
     pub scope_id: u32,
+    /// Where to agree with the other processes on who gets what. Without it the kernel chooses, as it does for port
+    /// zero.
+    pub meeting: Option<Meeting>,
 }
 
 /// Why the sockets could not be opened.
@@ -75,6 +82,8 @@ pub enum BindError {
 pub struct UdpCounters {
     /// Packets handed out.
     pub received: u64,
+    /// Those among them that the kernel gave to us although another process owns their queue pair.
+    pub missed: u64,
     /// Packets dropped because their ICRC fits no identification.
     pub bad_icrc: u64,
     /// Datagrams too short, or of a length that no packet has.
@@ -88,6 +97,7 @@ pub struct UdpCounters {
 #[derive(Debug, Default)]
 struct Counters {
     received: AtomicU64,
+    missed: AtomicU64,
     bad_icrc: AtomicU64,
     malformed: AtomicU64,
     sent: AtomicU64,
@@ -116,6 +126,7 @@ struct Endpoint {
     address: IpAddr,
     socket: Socket,
     state: UdpSocketState,
+    steering: Option<Steering>,
     batch: Mutex<Batch>,
     /// The batch holds something that no flush has sent.
     dirty: AtomicBool,
@@ -135,8 +146,18 @@ impl UdpLink {
     /// Opens one socket per address.
     pub fn bind(config: &UdpConfig) -> Result<Self, BindError> {
         let mut port = config.port;
-        let mut sockets = Vec::with_capacity(config.addresses.len());
         let mut room = usize::MAX;
+        // Made at once, so that sockets opened before one that fails leave their group in order.
+        let mut link = Self {
+            sockets: Vec::with_capacity(config.addresses.len()),
+            groups: RwLock::default(),
+            port,
+            scope_id: config.scope_id,
+            window_bytes: 0,
+            counters: Counters::default(),
+            hot: AtomicUsize::new(0),
+            looks: AtomicUsize::new(0),
+        };
         for &address in &config.addresses {
             let error = |source: io::Error| match source.kind() {
                 io::ErrorKind::AddrInUse => BindError::PortTaken { port, address },
@@ -146,7 +167,9 @@ impl UdpLink {
                     source,
                 },
             };
-            let (endpoint, buffer) = match Endpoint::open(address, port, config.scope_id) {
+            let meeting = config.meeting.as_ref().filter(|_| port != 0);
+            let opened = Endpoint::open(address, port, config.scope_id, meeting);
+            let (endpoint, buffer) = match opened {
                 Ok(opened) => opened,
                 // The interface has just come up and is still asking whether somebody else has the address.
                 Err(source)
@@ -162,20 +185,12 @@ impl UdpLink {
                 port = bound.as_socket().map_or(0, |bound| bound.port());
             }
             room = room.min(buffer);
-            sockets.push(endpoint);
+            link.sockets.push(endpoint);
         }
         // The kernel counts buffers, not bytes, and several QPs share the room.
-        let window_bytes = (room / 4).clamp(64 << 10, 1 << 20);
-        Ok(Self {
-            sockets,
-            groups: RwLock::default(),
-            port,
-            scope_id: config.scope_id,
-            window_bytes,
-            counters: Counters::default(),
-            hot: AtomicUsize::new(0),
-            looks: AtomicUsize::new(0),
-        })
+        link.window_bytes = (room / 4).clamp(64 << 10, 1 << 20);
+        link.port = port;
+        Ok(link)
     }
 
     /// The port of all sockets.
@@ -246,6 +261,7 @@ impl UdpLink {
     pub fn counters(&self) -> UdpCounters {
         let Counters {
             received,
+            missed,
             bad_icrc,
             malformed,
             sent,
@@ -254,6 +270,7 @@ impl UdpLink {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         UdpCounters {
             received: load(received),
+            missed: load(missed),
             bad_icrc: load(bad_icrc),
             malformed: load(malformed),
             sent: load(sent),
@@ -288,7 +305,12 @@ impl UdpLink {
 }
 
 impl Endpoint {
-    fn open(address: IpAddr, port: u16, scope_id: u32) -> io::Result<(Self, usize)> {
+    fn open(
+        address: IpAddr,
+        port: u16,
+        scope_id: u32,
+        meeting: Option<&Meeting>,
+    ) -> io::Result<(Self, usize)> {
         let socket = Socket::new(
             Domain::for_address(SocketAddr::new(address, port)),
             Type::DGRAM,
@@ -315,7 +337,13 @@ impl Endpoint {
             IpAddr::V4(_) => SocketAddr::new(address, port),
             IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, scope_of(&address, scope_id)).into(),
         };
+        let scope_id = scope_of(&address, scope_id);
+        let steering = meeting.and_then(|meeting| Steering::new(meeting, address, scope_id));
+        let ledger = steering.as_ref().and_then(Steering::enter);
         socket.bind(&local.into())?;
+        if let Some(steering) = &steering {
+            steering.joined(ledger, &socket);
+        }
         let state = UdpSocketState::new((&socket).into())?;
         adverb_mem::sockopt::no_timestamps(&socket)?;
         adverb_mem::sockopt::tell_hops_and_class(&socket, address.is_ipv6())?;
@@ -324,12 +352,23 @@ impl Endpoint {
             address,
             socket,
             state,
+            steering,
             batch: Mutex::new(Batch::new()),
             dirty: AtomicBool::new(false),
             receiver: Mutex::new(Receiver::new()),
             leftover: AtomicBool::new(false),
         };
         Ok((endpoint, buffer))
+    }
+}
+
+impl Drop for UdpLink {
+    fn drop(&mut self) {
+        for endpoint in self.sockets.drain(..) {
+            if let Some(steering) = endpoint.steering {
+                steering.leave(endpoint.socket);
+            }
+        }
     }
 }
 

@@ -89,6 +89,7 @@ impl Receiver {
             return false;
         };
         let end = received.len.min(self.buffer.len());
+        let first = self.next == 0;
         let segment_end = self.next.saturating_add(received.segment).min(end);
         let datagram = self.buffer.get(self.next..segment_end).unwrap_or_default();
         self.next = segment_end;
@@ -113,6 +114,15 @@ impl Receiver {
             return false;
         }
         counters.received.fetch_add(1, Ordering::Relaxed);
+        if let Some(steering) = &endpoint.steering
+            && let Some(slot) = steering.other_owner(packet)
+        {
+            counters.missed.fetch_add(1, Ordering::Relaxed);
+            // The kernel has looked at the first of several that came in one piece.
+            if first {
+                steering.missed(slot, &endpoint.socket);
+            }
+        }
         sink(
             &Meta {
                 src,

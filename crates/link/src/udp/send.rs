@@ -10,6 +10,7 @@ use adverb_mem::datagram::{self, Envelope};
 use adverb_wire::{Bth, Opcode, Operation, icrc};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::steer::slot_in;
 use super::{Counters, Endpoint, UdpRoute};
 use crate::SendError;
 use std::sync::atomic::Ordering;
@@ -62,7 +63,7 @@ impl Batch {
             self.push(endpoint, route, packet, counters)?;
             return self.push(endpoint, route, &ack, counters);
         }
-        if self.count > 0 && !self.takes(route, len, endpoint.state.max_gso_segments()) {
+        if self.count > 0 && !self.takes(route, packet, endpoint.state.max_gso_segments()) {
             self.try_send(endpoint, counters)
                 .map_err(|_| SendError::Full)?;
         }
@@ -92,8 +93,11 @@ impl Batch {
             .then_some(*ack)
     }
 
-    fn takes(&self, route: &UdpRoute, len: usize, max_segments: usize) -> bool {
+    /// What comes in one piece is given to one process there, so a batch is for one.
+    fn takes(&self, route: &UdpRoute, packet: &[u8], max_segments: usize) -> bool {
+        let len = packet.len() + icrc::LEN;
         self.route.as_ref() == Some(route)
+            && slot_in(&self.bytes) == slot_in(packet)
             && len <= self.segment
             && self.bytes.len() == self.count * self.segment
             && self.count < max_segments

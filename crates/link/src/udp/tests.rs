@@ -9,6 +9,7 @@ fn bind(address: IpAddr, port: u16) -> UdpLink {
         addresses: vec![address],
         port,
         scope_id: 0,
+        meeting: None,
     })
     .unwrap()
 }
@@ -26,6 +27,8 @@ fn path_to(ip: IpAddr) -> Path {
 fn packet(n: u8, len: usize) -> Vec<u8> {
     let mut packet = vec![n; len];
     packet[0] = 4;
+    // All for one process, or they would not travel together.
+    packet[5..8].fill(9);
     packet
 }
 
@@ -154,6 +157,7 @@ fn a_port_that_somebody_keeps_to_himself_is_named() {
         addresses: vec![ip],
         port,
         scope_id: 0,
+        meeting: None,
     })
     .unwrap_err();
     assert!(matches!(error, BindError::PortTaken { .. }));
@@ -203,6 +207,7 @@ fn a_group_reaches_whoever_has_joined_and_nobody_after_leaving() {
         addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
         port: 0,
         scope_id: 1,
+        meeting: None,
     })
     .unwrap();
     let group: IpAddr = "239.77.1.2".parse().unwrap();
@@ -243,6 +248,7 @@ fn quick_looks_find_what_comes_to_any_socket() {
         addresses: addresses.to_vec(),
         port: 0,
         scope_id: 0,
+        meeting: None,
     })
     .unwrap();
     for n in 0..20 {

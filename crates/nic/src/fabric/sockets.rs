@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use adverb_engine::Instant;
-use adverb_link::udp::{BindError, UdpConfig};
+use adverb_link::udp::{BindError, Meeting, UdpConfig};
 use adverb_link::{Link, Meta, UdpLink};
 
 use super::Fabric;
@@ -70,6 +70,10 @@ impl Fabric {
             addresses: device.addresses.clone(),
             port: self.sockets.port,
             scope_id: device.ifindex,
+            meeting: Some(Meeting {
+                dir: self.place().dir().to_path_buf(),
+                slot: self.slot,
+            }),
         };
         let link = UdpLink::bind(&config).map_err(|e| match e {
             BindError::PortTaken { .. } => NicError::PortTaken(e.to_string()),
