@@ -85,8 +85,11 @@ pub(crate) struct CompareArgs {
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// What to measure
-    #[arg(required = true, value_name = "TEST")]
+    #[arg(required_unless_present = "targets", value_name = "TEST")]
     pub(crate) tests: Vec<Test>,
+    /// Measure what the data path is held to, each line in turns with its limit or peer (about two minutes)
+    #[arg(long, conflicts_with_all = ["tests", "link", "size", "wait"])]
+    pub(crate) targets: bool,
     /// Links to measure over; loopback is one process, the others two
     #[arg(long, value_name = "L", value_delimiter = ',', default_values_t = [Link::Shm])]
     pub(crate) link: Vec<Link>,

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Compare(args) => plan::compare(args).and_then(cmd::compare::execute),
+        Command::Bench(args) if args.targets => plan::targets(args).and_then(cmd::targets::execute),
         Command::Bench(args) => plan::bench(args).and_then(cmd::bench::execute),
         Command::Run(args) => match plan::run(args).and_then(cmd::run::execute) {
             Ok(code) => return code,

@@ -55,6 +55,24 @@ pub(crate) struct BenchRun {
     pub(crate) size: usize,
 }
 
+/// `bench --targets`.
+#[derive(Debug)]
+pub(crate) struct TargetsPlan {
+    pub(crate) device: Option<String>,
+    /// Of each measurement of ours.
+    pub(crate) time: Duration,
+    pub(crate) json: Option<PathBuf>,
+}
+
+pub(crate) fn targets(args: BenchArgs) -> Result<TargetsPlan> {
+    check_writable(args.json.as_deref())?;
+    Ok(TargetsPlan {
+        device: args.device,
+        time: Duration::from_secs_f64(args.seconds),
+        json: args.json,
+    })
+}
+
 pub(crate) fn run(args: RunArgs) -> Result<RunPlan> {
     let mut path = libdir()?.into_os_string();
     // An empty entry would mean the current directory to the loader.

@@ -6,6 +6,7 @@ pub(crate) mod devices;
 pub(crate) mod libdir;
 pub(crate) mod run;
 pub(crate) mod sysfs;
+pub(crate) mod targets;
 
 use crate::traffic::control::Control;
 use crate::traffic::peer::obey;

@@ -5,6 +5,7 @@ pub(crate) mod limits;
 pub(crate) mod machine;
 pub(crate) mod others;
 pub(crate) mod summary;
+pub(crate) mod ucx;
 
 use std::time::{Duration, Instant};
 

@@ -3,6 +3,7 @@
 pub(crate) mod advice;
 pub(crate) mod devices;
 pub(crate) mod json;
+pub(crate) mod targets;
 pub(crate) mod text;
 
 use serde::Serialize;
