@@ -213,7 +213,7 @@ impl UdpLink {
     }
 
     /// As [`Link::receive`], for callers that look again and again: asks the socket that gave something last, and only
-    /// each [`ASK_ANOTHER`]th time one of the others. Asking costs a system call, found something or not.
+    /// each fourth time one of the others. Asking costs a system call, found something or not.
     pub fn receive_quickly(&self, budget: usize, sink: &mut dyn FnMut(&Meta, &[u8])) -> usize {
         let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
         let sockets = self.sockets.len() + groups.len();
