@@ -398,15 +398,20 @@ impl Nic {
     }
 
     /// What was said last may lie in a socket that this process shares with the peer, and the process can be over before
-    /// anybody else looks.
+    /// anybody else looks, or before another thread of ours has handed out what it has taken.
     pub(crate) fn empty_sockets(&self, now: Instant) {
         if !self.fabric.has_sockets() {
             return;
         }
-        self.drive(now);
         let until = now.plus_nanos(LAST_WORDS_NS);
-        while self.fabric.hands_over() && clock::now() < until {
-            self.nap_and_drive();
+        loop {
+            let shared = self.fabric.reads_sockets();
+            self.drive(clock::now());
+            let more = shared || self.fabric.reads_sockets() || self.fabric.hands_over();
+            if !more || clock::now() >= until {
+                return;
+            }
+            self.fabric.nap();
         }
     }
 

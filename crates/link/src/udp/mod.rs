@@ -240,6 +240,16 @@ impl UdpLink {
         count
     }
 
+    /// Whether another thread is just taking datagrams out of a socket. What it has taken it has not handed out yet.
+    #[must_use]
+    pub fn is_being_read(&self) -> bool {
+        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+        self.sockets
+            .iter()
+            .chain(groups.iter())
+            .any(|endpoint| try_lock(&endpoint.receiver).is_none())
+    }
+
     fn receive_from(
         &self,
         endpoint: &Endpoint,

@@ -107,6 +107,13 @@ impl Fabric {
         Ok(())
     }
 
+    /// Whether another thread is just taking datagrams out of a socket.
+    pub(crate) fn reads_sockets(&self) -> bool {
+        let mut reads = false;
+        self.each_udp(|link| reads |= link.is_being_read());
+        reads
+    }
+
     /// Calls `f` with the sockets of each device. Whoever holds the lock of a queue pair may open sockets, and `f` may ask for
     /// such a lock, so none of ours is held meanwhile. Sockets once open stay.
     pub(crate) fn each_udp(&self, mut f: impl FnMut(&UdpLink)) {
