@@ -9,13 +9,23 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ptr;
 
+/// What a thread's own instructions raise. One that sleeps has none; sanitizers and language runtimes have handlers for them,
+/// without the flag.
+const FAULTS: [c_int; 5] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+];
+
 /// Whether every handler that can have run in this thread says SA_RESTART, and there is one.
 pub(crate) fn all_restart() -> bool {
     let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the place can be written, and no mask is set.
     let known = unsafe { libc::pthread_sigmask(0, ptr::null(), blocked.as_mut_ptr()) } == 0;
     let mut found = false;
-    for signal in 1..=libc::SIGRTMAX() {
+    for signal in (1..=libc::SIGRTMAX()).filter(|signal| !FAULTS.contains(signal)) {
         let Some(flags) = handler(signal) else {
             continue;
         };
