@@ -231,8 +231,8 @@ fn closing_knows_that_an_unsignaled_operation_is_over() {
     while there.load_u8(7, Ordering::Acquire).unwrap() != 8 {
         thread::yield_now();
     }
-    // The acknowledgement may be on its way still.
-    thread::sleep(Duration::from_millis(50));
+    // The acknowledgement may be on its way still, and nothing says when it has come.
+    thread::sleep(Duration::from_millis(500));
     let done = pair.a.close().unwrap();
     assert_eq!(done.len(), 1);
     assert_eq!(done[0].id, unsignaled);
