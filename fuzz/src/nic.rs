@@ -140,6 +140,17 @@ impl World {
     /// Every input begins with queue pairs that can talk, and nothing of the input before.
     fn revive(&self, index: usize) {
         let (transport, qp) = &self.qps[index];
+        // What was sent last may still be in the hands of the NIC's thread, and end the queue pair anew.
+        let alive = (0..1000).any(|_| {
+            self.bring_up(index);
+            qp.state() == QpState::Rts
+        });
+        assert!(alive, "{transport:?} is {:?}", qp.state());
+        self.receive(index);
+    }
+
+    fn bring_up(&self, index: usize) {
+        let (transport, qp) = &self.qps[index];
         let attr = QpAttr {
             path_mtu: 1,
             qkey: QKEY,
@@ -187,8 +198,6 @@ impl World {
                 );
             }
         }
-        assert_eq!(qp.state(), QpState::Rts, "{transport:?}");
-        self.receive(index);
     }
 
     fn crafted(&mut self, index: usize, u: &mut Unstructured<'_>) -> Result<()> {
