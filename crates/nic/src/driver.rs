@@ -144,7 +144,10 @@ impl Nic {
                 for cell in dirty.drain(..) {
                     cell.listed.store(false, Ordering::Release);
                     let mut state = cell.state.acquire();
-                    if look == Look::Quick && owed::may_wait(&cell, &state) {
+                    // While another thread leads, the NIC's own one does not tick: nobody would see to it that the
+                    // acknowledgement leaves if this thread calls nothing more.
+                    if look == Look::Quick && !self.fabric.is_led() && owed::may_wait(&cell, &state)
+                    {
                         self.owed.note(&cell);
                         continue;
                     }

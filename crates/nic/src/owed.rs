@@ -6,7 +6,8 @@
 //! it; before its queue pair goes to RESET or ERR or is destroyed; before the process sleeps, and when it exits.
 //!
 //! A program that neither answers nor calls any verb is found out by its peer, which asks after 25 µs if it polls
-//! ([`adverb_link::shm`]), and by the tick of the NIC thread. Peers that say that they sleep are not kept waiting.
+//! ([`adverb_link::shm`]), and by the NIC thread when it next ticks, within a millisecond or two. Peers that say that they
+//! sleep are not kept waiting, nor is anybody while a thread of the program leads the watch in the NIC thread's stead.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Once};
