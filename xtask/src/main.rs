@@ -55,7 +55,7 @@ usage: cargo xtask COMMAND
   pyverbs [WORD..]           rdma-core's conformance suite against tests/pyverbs/expected.txt; only modules with each WORD
           [--links A,B]        on these links only: loopback, udp
           [--bless]            write that file
-  mutants [WORD..]           wrong engines that the simulation must find; only those whose name has each WORD
+  mutants [WORD..]           broken code that tests must notice; only mutants whose name or file has each WORD
           [--list]             print them, run nothing
   fuzz [--seconds N] [TARGET..]  each fuzz target for N seconds (default 60); fuzz/README.md
   quiet                      two polling processes keep two threads busy, no more
