@@ -26,9 +26,24 @@ impl Account {
         }
     }
 
-    /// Whether a plan may be tried that costs at worst so much more than twice the best.
-    pub(crate) fn allows(&self, excess: u64) -> bool {
-        self.balance.saturating_add(signed(excess)) <= self.half
+    /// How much more than twice the best a plan may cost at worst.
+    pub(crate) fn allowance(&self) -> u64 {
+        u64::try_from(self.half.saturating_sub(self.balance)).unwrap_or(0)
+    }
+
+    /// The same for plans that are not needed to get by. Whoever used all of it could never again sleep at once, and so
+    /// would never earn it back where all waits are long.
+    pub(crate) fn spare(&self) -> u64 {
+        let kept = u64::try_from(self.half).unwrap_or(0) / SLACK * 4;
+        self.allowance().saturating_sub(kept)
+    }
+
+    /// A wake-up turns out to cost something else. What is owed counts in wake-ups.
+    pub(crate) fn reprice(&mut self, wake: u64) {
+        let half = signed(SLACK / 2 * wake);
+        let balance = i128::from(self.balance) * i128::from(half) / i128::from(self.half.max(1));
+        self.half = half;
+        self.balance = i64::try_from(balance).unwrap_or(0).clamp(-half, half);
     }
 
     pub(crate) fn settle(&mut self, cost: u64, best: u64) {

@@ -21,6 +21,8 @@ pub struct Counters {
     pub early_right: u64,
     /// The same, but the wait was shorter: spinning would have been cheaper.
     pub early_wrong: u64,
+    /// Waits that were spun for longer than seemed worth it, to learn what a wake-up costs.
+    pub probes: u64,
     /// Time spun, in ns.
     pub spun_ns: u64,
 }

@@ -31,6 +31,7 @@ mod policy;
 mod rhythm;
 pub mod sim;
 mod threshold;
+mod wake;
 
 pub use account::SLACK;
 pub use counters::Counters;

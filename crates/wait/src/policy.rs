@@ -6,6 +6,7 @@ use crate::counters::Counters;
 use crate::limits::{Costs, Limits};
 use crate::rhythm::{Alarm, Rhythm};
 use crate::threshold::Threshold;
+use crate::wake::Wake;
 
 /// What to do after an empty poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +26,9 @@ pub enum Step {
 /// How one queue is waited on. Times are in ns from any start; one that goes backwards counts as standing still.
 #[derive(Clone, Debug)]
 pub struct Policy {
+    /// What a wake-up costs, as far as is known by now.
     wake: u64,
+    learned: Wake,
     limits: Limits,
     account: Account,
     bucket: Bucket,
@@ -49,25 +52,30 @@ struct Wait {
     spun: u64,
     /// It went to sleep before it had spun for a W.
     early: bool,
+    /// It is looked through, to learn what a wake-up costs.
+    probe: bool,
+    /// It had an alarm.
+    napped: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum State {
     /// Since `from`, at most until `until`; an alarm may be set afterwards.
     Spinning { from: u64, until: u64, alarm: bool },
-    /// Asleep, with an alarm perhaps.
-    Asleep { alarm: Option<Alarm> },
+    /// Asleep since then, with an alarm perhaps.
+    Asleep { alarm: Option<Alarm>, since: u64 },
     /// The event came; whether there is a message is seen by the next poll.
     Woken,
 }
 
 impl Policy {
-    /// A policy that has seen nothing yet: it spins for twice W, and learns.
+    /// A policy that has seen nothing yet: it spins for twice W, and learns, among other things what W is.
     #[must_use]
     pub fn new(costs: Costs, limits: Limits) -> Self {
         let wake = costs.wake();
         Self {
             wake,
+            learned: Wake::new(wake),
             limits,
             account: Account::new(wake),
             bucket: Bucket::new(limits.cpu_percent),
@@ -86,6 +94,12 @@ impl Policy {
     #[must_use]
     pub const fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// What a wake-up costs, in ns: what was told at first, then what was learned.
+    #[must_use]
+    pub const fn wake_ns(&self) -> u64 {
+        self.wake
     }
 
     /// A poll found nothing.
@@ -121,9 +135,12 @@ impl Policy {
         let now = self.tick(now);
         let most = self.most_spin();
         let Some(wait) = &mut self.wait else { return };
-        let State::Asleep { alarm } = wait.state else {
+        let State::Asleep { alarm, since } = wait.state else {
             return;
         };
+        if by_event {
+            self.learned.woken(now - since);
+        }
         wait.state = match alarm {
             Some(alarm) if !by_event && now >= alarm.at => {
                 self.rhythm.rang(alarm.at, now);
@@ -166,6 +183,7 @@ impl Policy {
         let cost = wait.spun.saturating_add(if woken { self.wake } else { 0 });
         self.account.settle(cost, length.min(self.wake));
         self.threshold.learn(length);
+        self.learn_wake(&wait, woken, now);
         if length > self.wake {
             self.rhythm.head(arrived);
         }
@@ -179,11 +197,10 @@ impl Policy {
     fn begin(&mut self, now: u64) -> Step {
         self.counters.waits += 1;
         let mut length = self.threshold.best();
-        // Going to sleep too early costs at worst the wake-up, where spinning on would have found the message at once;
-        // too late, what was spun beyond W.
-        if !self.account.allows(self.wake.abs_diff(length)) {
-            length = self.wake;
-        }
+        // Going to sleep too early costs at worst what is left of a wake-up, where spinning on would have found the message
+        // at once; too late, what was spun beyond W.
+        let off = self.account.allowance();
+        length = length.clamp(self.wake.saturating_sub(off), self.wake.saturating_add(off));
         if self
             .limits
             .goal_ns
@@ -192,6 +209,9 @@ impl Policy {
             length = u64::MAX;
         }
         length = length.min(self.most_spin()).min(self.bucket.left(now));
+        let probe = self.probe(now).filter(|probe| *probe > length);
+        length = probe.unwrap_or(length);
+        self.counters.probes += u64::from(probe.is_some());
         let wait = Wait {
             since: now,
             state: State::Spinning {
@@ -201,6 +221,8 @@ impl Policy {
             },
             spun: 0,
             early: false,
+            probe: probe.is_some(),
+            napped: false,
         };
         if length == 0 {
             return self.sleep(wait, now, true);
@@ -210,13 +232,42 @@ impl Policy {
         self.spin(now)
     }
 
+    /// Compares waits that were slept through with such that were not.
+    fn learn_wake(&mut self, wait: &Wait, woken: bool, now: u64) {
+        let length = now - wait.since;
+        match (wait.probe, woken) {
+            (true, false) => self.learned.probed(Some(length)),
+            (true, true) => self.learned.probed(None),
+            (false, true) if !wait.napped => self.learned.slept(length, now),
+            (false, _) => self.learned.other(),
+        }
+        let wake = self.learned.ns();
+        if wake != self.wake {
+            self.wake = wake;
+            self.account.reprice(wake);
+            self.threshold = Threshold::new(wake);
+            self.rhythm.reprice(wake);
+        }
+    }
+
+    /// How long to look instead, to learn what a wake-up costs, if it is time for that and nothing is against it.
+    fn probe(&mut self, now: u64) -> Option<u64> {
+        let wanted = self.learned.probe()?;
+        let length = wanted
+            .min(self.wake.saturating_add(self.account.spare()))
+            .min(self.most_spin());
+        // Of two sides that sleep, each finds the answer after half of the time.
+        (length > wanted * 5 / 8 && length <= self.bucket.left(now)).then_some(length)
+    }
+
     fn sleep(&mut self, mut wait: Wait, now: u64, may_set_alarm: bool) -> Step {
         let alarm = self
             .rhythm
             .alarm(now)
             .filter(|alarm| may_set_alarm && self.affords(&wait, alarm, now));
         wait.early |= now - wait.since < self.wake;
-        wait.state = State::Asleep { alarm };
+        wait.napped |= alarm.is_some();
+        wait.state = State::Asleep { alarm, since: now };
         self.wait = Some(wait);
         self.counters.arms += 1;
         self.counters.naps += u64::from(alarm.is_some());
@@ -235,8 +286,8 @@ impl Policy {
             .limits
             .goal_ns
             .is_some_and(|goal| self.added / 64 > goal);
-        let bound =
-            self.account.allows(worst.saturating_sub(self.wake)) && alarm.window <= 4 * self.wake;
+        let bound = worst.saturating_sub(self.wake) <= self.account.spare()
+            && alarm.window <= 4 * self.wake;
         (bound || within_goal)
             && wait.spun.saturating_add(alarm.window) <= self.most_spin()
             && alarm.window <= self.bucket.left(now)

@@ -38,6 +38,11 @@ impl Rhythm {
         }
     }
 
+    /// A wake-up turns out to cost something else. Gaps and timers are what they were.
+    pub(crate) fn reprice(&mut self, wake: u64) {
+        self.wake = wake;
+    }
+
     /// A message that ended a long wait arrived.
     pub(crate) fn head(&mut self, at: u64) {
         if let Some(last) = self.head.replace(at) {
@@ -99,6 +104,16 @@ impl Average {
             self.mean = self.mean.saturating_add(off / 8);
         } else {
             self.mean -= off / 8;
+        }
+        // Half of the first value was a guess.
+        if self.seen <= 3 {
+            let seen = if self.seen == 2 {
+                off
+            } else {
+                self.deviation.max(off)
+            };
+            self.deviation = seen;
+            return;
         }
         let deviation = u128::from(self.deviation) * 7 + u128::from(off);
         self.deviation = u64::try_from(deviation / 8).unwrap_or(u64::MAX);

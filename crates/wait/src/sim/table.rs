@@ -1,9 +1,10 @@
-//! The table of regret: what each way to wait costs under each trace, as a multiple of the best that knows the future.
+//! The table of regret: what each way to wait costs under each trace, as a multiple of the best that knows the future. And
+//! the table of two sides that wait for each other and were told a wrong W.
 
 use std::fmt::Write as _;
 
-use super::trace;
 use super::world::{Outcome, Way, best_ns, run};
+use super::{facing, trace};
 use crate::Limits;
 
 /// W of the table: what a wake-up across cores costs on a small virtual machine.
@@ -62,6 +63,42 @@ pub fn regret() -> String {
                     "{:.0} %",
                     100.0 * adaptive.spun_ns as f64 / adaptive.took_ns as f64
                 ),
+            ],
+        );
+    }
+    text
+}
+
+/// Round trips of the second table, of which the second half counts.
+const TRIPS: u64 = 4_000;
+
+/// The table of two sides, in Markdown.
+#[must_use]
+pub fn facing() -> String {
+    let mut text = String::new();
+    line(
+        &mut text,
+        [
+            "a wake-up takes, µs",
+            "round trip, both adaptive, µs",
+            "both `event`, µs",
+            "sleeps a trip",
+            "believed in the end, µs",
+        ],
+    );
+    line(&mut text, ["---"; 5]);
+    for (times, part) in [(1, 4), (1, 1), (2, 1), (4, 1), (8, 1), (16, 1)] {
+        let wake = WAKE_NS * times / part;
+        let outcome = facing::run(WAKE_NS, wake, 30, TRIPS);
+        let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
+        line(
+            &mut text,
+            [
+                &us(wake),
+                &us(outcome.trip_ns),
+                &us(2 * (wake + facing::HOP_NS)),
+                &format!("{:.2}", outcome.sleeps as f64 / (TRIPS / 2) as f64),
+                &outcome.believed_ns.map(us).join(" and "),
             ],
         );
     }

@@ -43,6 +43,10 @@ pub fn all() -> Vec<Trace> {
             "burst-256",
             |at, _| if at % 256 == 0 { 2 * MS } else { 5 * US },
         ),
+        open(
+            "burst-256-fast",
+            |at, _| if at % 256 == 0 { 2 * MS } else { US },
+        ),
         open("on-off", |_, random| match random.unit() < 1.0 / 16.0 {
             true => random.exponential(500 * US),
             false => random.exponential(3 * US),
