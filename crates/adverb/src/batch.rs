@@ -6,11 +6,11 @@ use std::ptr;
 use adverb_abi::inline;
 
 use crate::buffer::Buffer;
-use crate::channel::lock;
 use crate::error::Error;
-use crate::post::{PostFlags, Posted};
-use crate::poster::{Poster, Request, Staged, Submit, sealed};
+use crate::poster::{Poster, Submit, sealed};
 use crate::qp::{QpInner, QueuePair};
+use crate::request::{PostFlags, Posted, Request, Staged};
+use crate::sync::lock;
 use crate::sys;
 use crate::transport::Transport;
 
@@ -19,6 +19,8 @@ pub(crate) struct Staging<'a> {
     qp: &'a QpInner,
     staged: &'a mut Vec<Staged>,
 }
+
+impl Submit for &mut Staging<'_> {}
 
 impl sealed::Submit for &mut Staging<'_> {
     fn submit(&mut self, request: Request) -> Posted {
@@ -123,17 +125,8 @@ impl<'a, T: Transport> Batch<'a, T> {
 /// A batch that is dropped was never posted: its buffers are dropped with it.
 impl Drop for Staging<'_> {
     fn drop(&mut self) {
-        discard(self.qp, self.staged);
+        self.qp.discard(self.staged);
     }
-}
-
-/// Gives up requests that were never posted, with their slots and buffers.
-pub(crate) fn discard(qp: &QpInner, staged: &mut Vec<Staged>) {
-    let mut slab = lock(&qp.send.slab);
-    let dropped: Vec<_> = staged.drain(..).map(|s| slab.retract(s.slot)).collect();
-    drop(slab);
-    // Buffers are freed after the lock: that may deregister memory.
-    drop(dropped);
 }
 
 impl<T: Transport> QueuePair<T> {
@@ -144,7 +137,7 @@ impl<T: Transport> QueuePair<T> {
     pub fn batch(&mut self) -> Batch<'_, T> {
         // A batch that was forgotten instead of dropped leaves requests behind, which the device
         // never got.
-        discard(&self.inner, &mut self.staged);
+        self.inner.discard(&mut self.staged);
         Batch {
             staging: Staging {
                 qp: &self.inner,

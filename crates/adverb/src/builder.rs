@@ -9,7 +9,6 @@ use adverb_abi::types::{self as c, Zeroed};
 
 use crate::ah::DEFAULT_QKEY;
 use crate::attr::QpAttr;
-use crate::channel::lock;
 use crate::context::{Context, GidEntry};
 use crate::cq::{CompletionQueue, Side};
 use crate::error::{Error, Result};
@@ -18,6 +17,7 @@ use crate::qp::{Place, QpInner, QueuePair, Receives};
 use crate::slab::MAX_SLOTS;
 use crate::srq::SharedReceiveQueue;
 use crate::state::{Kind, QpState};
+use crate::sync::lock;
 use crate::sys;
 use crate::transport::Transport;
 use crate::values::{Mtu, low24};
@@ -40,6 +40,26 @@ pub struct QueuePairBuilder<T: Transport> {
     pkey_index: u16,
     qkey: u32,
     transport: PhantomData<T>,
+}
+
+impl ProtectionDomain {
+    /// Starts a queue pair whose sends and receives complete on `cq`; finish with
+    /// [`build`](QueuePairBuilder::build).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), adverb::Error> {
+    /// # if cfg!(not(feature = "soft")) { return Ok(()) }
+    /// use adverb::transport::Rc;
+    /// let ctx = adverb::open_default()?;
+    /// let cq = ctx.create_cq(64).build()?;
+    /// let qp = ctx.alloc_pd()?.create_qp::<Rc>(&cq).max_send_wr(16).build()?;
+    /// println!("{}", qp.endpoint());
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "ibv_create_qp")]
+    pub fn create_qp<T: Transport>(&self, cq: &CompletionQueue) -> QueuePairBuilder<T> {
+        QueuePairBuilder::new(self, cq)
+    }
 }
 
 impl<T: Transport> QueuePairBuilder<T> {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use adverb_abi::types as c;
@@ -11,13 +11,8 @@ use adverb_abi::types as c;
 use crate::context::{Context, ContextInner};
 use crate::cq::{CompletionQueue, CqInner};
 use crate::error::Result;
+use crate::sync::{deadline, lock};
 use crate::sys;
-
-/// A lock whose data stays usable whatever happened to a thread that held it: nothing of ours is
-/// left half done when a panic passes through.
-pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 pub(crate) struct ChannelInner {
     raw: NonNull<c::ibv_comp_channel>,
@@ -159,13 +154,21 @@ pub struct CompletionChannel {
     pub(crate) inner: Arc<ChannelInner>,
 }
 
-impl CompletionChannel {
-    pub(crate) fn new(ctx: &Context) -> Result<Self> {
-        Ok(Self {
-            inner: ChannelInner::new(&ctx.inner)?,
+impl Context {
+    /// A completion channel that several completion queues can share
+    /// (ibv_create_comp_channel(3)). A queue that waits alone gets its own by default.
+    ///
+    /// # Errors
+    /// [`Error::Verb`](crate::Error::Verb).
+    #[doc(alias = "ibv_create_comp_channel")]
+    pub fn create_channel(&self) -> Result<CompletionChannel> {
+        Ok(CompletionChannel {
+            inner: ChannelInner::new(&self.inner)?,
         })
     }
+}
 
+impl CompletionChannel {
     /// Waits for the next event and says whose it is (ibv_get_cq_event(3)); it is acknowledged
     /// at once. The queue is no longer armed then. `None` when the time is up first; no timeout
     /// waits for ever.
@@ -175,7 +178,7 @@ impl CompletionChannel {
     #[doc(alias = "ibv_get_cq_event")]
     #[doc(alias = "ibv_ack_cq_events")]
     pub fn next_event(&self, timeout: Option<Duration>) -> Result<Option<CompletionQueue>> {
-        let deadline = crate::wait::deadline(timeout);
+        let deadline = deadline(timeout);
         let Some(turn) = self.inner.turn(deadline) else {
             return Ok(None);
         };

@@ -1,23 +1,18 @@
-//! An open device: its attributes, ports and addresses, and the events it raises on its own.
+//! An open device: its attributes, ports and addresses.
 
 use std::ffi::CStr;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::Duration;
 
 use adverb_abi::flags::DeviceCaps;
 use adverb_abi::inline;
 use adverb_abi::table::Verbs;
 use adverb_abi::types::{self as c, Zeroed};
 
-use crate::channel::CompletionChannel;
-use crate::cq::CompletionQueueBuilder;
-use crate::device::Device;
+use crate::device::{Device, devices};
 use crate::error::{Error, Result};
-use crate::event::AsyncEvent;
-use crate::pd::ProtectionDomain;
 use crate::sys;
 use crate::values::{Gid, Guid, Mtu};
 
@@ -56,14 +51,55 @@ pub struct Context {
     pub(crate) inner: Arc<ContextInner>,
 }
 
+/// Opens the first device of the list.
+///
+/// # Errors
+/// [`Error::NoDevice`] when the list is empty; what [`Device::open`] returns.
+pub fn open_default() -> Result<Context> {
+    let devices = devices()?;
+    let Some(first) = devices.first() else {
+        return Err(Error::NoDevice {
+            wanted: None,
+            available: Vec::new(),
+        });
+    };
+    first.open()
+}
+
+/// Opens the device called `name`.
+///
+/// # Errors
+/// [`Error::NoDevice`], which names those that are there; what [`Device::open`] returns.
+pub fn open(name: &str) -> Result<Context> {
+    let devices = devices()?;
+    match devices.iter().find(|d| d.name() == name) {
+        Some(device) => device.open(),
+        None => Err(Error::NoDevice {
+            wanted: Some(name.to_owned()),
+            available: devices.iter().map(|d| d.name().to_owned()).collect(),
+        }),
+    }
+}
+
+impl Device {
+    /// Opens it (ibv_open_device(3)).
+    ///
+    /// # Errors
+    /// [`Error::Verb`]: no permission, no resources, device gone.
+    #[doc(alias = "ibv_open_device")]
+    pub fn open(&self) -> Result<Context> {
+        // SAFETY: the device is alive while the list is.
+        let raw = unsafe { (self.verbs().open_device)(self.as_raw()) };
+        let raw = sys::non_null(raw, "ibv_open_device", self.name())?;
+        // SAFETY: a context just opened by these verbs, owned by nobody else.
+        Ok(unsafe { Context::new(self.verbs(), raw, self.clone()) })
+    }
+}
+
 impl Context {
     /// # Safety
     /// `raw` was opened by `verbs` and belongs to the caller, who gives it away.
-    pub(crate) unsafe fn new(
-        verbs: &'static Verbs,
-        raw: NonNull<c::ibv_context>,
-        device: Device,
-    ) -> Self {
+    unsafe fn new(verbs: &'static Verbs, raw: NonNull<c::ibv_context>, device: Device) -> Self {
         let name = device.name().to_owned();
         // Several threads may wait for events. Whoever comes second must not block in the
         // library after its timeout.
@@ -218,43 +254,6 @@ impl Context {
         };
         sys::check(rc, "ibv_query_pkey", &self.inner.name)?;
         Ok(u16::from_be(raw))
-    }
-
-    /// A protection domain (ibv_alloc_pd(3)): what belongs together.
-    ///
-    /// # Errors
-    /// [`Error::Verb`].
-    #[doc(alias = "ibv_alloc_pd")]
-    pub fn alloc_pd(&self) -> Result<ProtectionDomain> {
-        ProtectionDomain::new(self)
-    }
-
-    /// A completion queue with room for at least `entries` (ibv_create_cq(3)). Finish with
-    /// [`build`](CompletionQueueBuilder::build).
-    #[doc(alias = "ibv_create_cq")]
-    pub fn create_cq(&self, entries: u32) -> CompletionQueueBuilder {
-        CompletionQueueBuilder::new(self, entries)
-    }
-
-    /// A completion channel that several completion queues can share
-    /// (ibv_create_comp_channel(3)). A queue that waits alone gets its own by default.
-    ///
-    /// # Errors
-    /// [`Error::Verb`].
-    #[doc(alias = "ibv_create_comp_channel")]
-    pub fn create_channel(&self) -> Result<CompletionChannel> {
-        CompletionChannel::new(self)
-    }
-
-    /// Waits for an event of device, port, queue pair, completion queue or shared receive queue
-    /// (ibv_get_async_event(3)); it is acknowledged at once. `None` when the time is up first;
-    /// no timeout waits for ever.
-    ///
-    /// # Errors
-    /// [`Error::Verb`], [`Error::Io`].
-    #[doc(alias = "ibv_get_async_event")]
-    pub fn next_event(&self, timeout: Option<Duration>) -> Result<Option<AsyncEvent>> {
-        crate::event::next(&self.inner, self.as_fd(), timeout)
     }
 
     /// The C object; valid while this handle lives; must not be closed.

@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex};
 use adverb_abi::inline;
 use adverb_abi::types::{self as c, Zeroed};
 
-use crate::channel::{ChannelInner, CompletionChannel, lock};
+use crate::channel::{ChannelInner, CompletionChannel};
 use crate::context::{Context, ContextInner};
 use crate::error::{Error, Result};
 use crate::slab::Slab;
+use crate::sync::lock;
 use crate::sys;
 use crate::wc::Completion;
 
@@ -35,6 +36,15 @@ enum Notification {
     None,
     Own,
     Shared(CompletionChannel),
+}
+
+impl Context {
+    /// A completion queue with room for at least `entries` (ibv_create_cq(3)). Finish with
+    /// [`build`](CompletionQueueBuilder::build).
+    #[doc(alias = "ibv_create_cq")]
+    pub fn create_cq(&self, entries: u32) -> CompletionQueueBuilder {
+        CompletionQueueBuilder::new(self, entries)
+    }
 }
 
 impl CompletionQueueBuilder {

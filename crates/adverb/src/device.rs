@@ -8,7 +8,6 @@ use std::sync::{Arc, OnceLock};
 use adverb_abi::table::Verbs;
 use adverb_abi::types as c;
 
-use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::sys;
 use crate::values::Guid;
@@ -44,36 +43,6 @@ pub fn devices() -> Result<Vec<Device>> {
         list(verbs, Origin::System, &mut devices)?;
     }
     Ok(devices)
-}
-
-/// Opens the first device of the list.
-///
-/// # Errors
-/// [`Error::NoDevice`] when the list is empty; what [`Device::open`] returns.
-pub fn open_default() -> Result<Context> {
-    let devices = devices()?;
-    let Some(first) = devices.first() else {
-        return Err(Error::NoDevice {
-            wanted: None,
-            available: Vec::new(),
-        });
-    };
-    first.open()
-}
-
-/// Opens the device called `name`.
-///
-/// # Errors
-/// [`Error::NoDevice`], which names those that are there; what [`Device::open`] returns.
-pub fn open(name: &str) -> Result<Context> {
-    let devices = devices()?;
-    match devices.iter().find(|d| d.name() == name) {
-        Some(device) => device.open(),
-        None => Err(Error::NoDevice {
-            wanted: Some(name.to_owned()),
-            available: devices.iter().map(|d| d.name().to_owned()).collect(),
-        }),
-    }
 }
 
 /// The system's library, looked for once and never closed.
@@ -205,17 +174,8 @@ impl Device {
         Some(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Opens it (ibv_open_device(3)).
-    ///
-    /// # Errors
-    /// [`Error::Verb`]: no permission, no resources, device gone.
-    #[doc(alias = "ibv_open_device")]
-    pub fn open(&self) -> Result<Context> {
-        // SAFETY: the device is alive while the list is.
-        let raw = unsafe { (self.list.verbs.open_device)(self.raw.as_ptr()) };
-        let raw = sys::non_null(raw, "ibv_open_device", &self.name)?;
-        // SAFETY: a context just opened by these verbs, owned by nobody else.
-        Ok(unsafe { Context::new(self.list.verbs, raw, self.clone()) })
+    pub(crate) fn verbs(&self) -> &'static Verbs {
+        self.list.verbs
     }
 
     /// The C object; valid while this value or a clone of it lives.

@@ -5,8 +5,8 @@ use std::io;
 
 use adverb_abi::flags::QpAttrMask;
 
-use crate::qp::QpState;
-use crate::wc::WcError;
+use crate::state::QpState;
+use crate::status::WcError;
 
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,13 +1,14 @@
 //! Events that a device raises on its own.
 
 use std::fmt;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
 use adverb_abi::types::{self as c, Zeroed};
 
-use crate::context::ContextInner;
+use crate::context::Context;
 use crate::error::Result;
+use crate::sync::{deadline, left};
 use crate::sys;
 
 /// Something happened that belongs to no operation (ibv_get_async_event(3)).
@@ -80,37 +81,44 @@ kinds! {
     GID_CHANGE = c::IBV_EVENT_GID_CHANGE, "A port's addresses changed.";
 }
 
-pub(crate) fn next(
-    ctx: &ContextInner,
-    fd: BorrowedFd<'_>,
-    timeout: Option<Duration>,
-) -> Result<Option<AsyncEvent>> {
-    let deadline = crate::wait::deadline(timeout);
-    loop {
-        let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-        if !sys::wait_readable(fd.as_raw_fd(), left)? {
-            if left.is_some_and(|l| l.is_zero()) {
-                return Ok(None);
+impl Context {
+    /// Waits for an event of device, port, queue pair, completion queue or shared receive queue
+    /// (ibv_get_async_event(3)); it is acknowledged at once. `None` when the time is up first;
+    /// no timeout waits for ever.
+    ///
+    /// # Errors
+    /// [`Error::Verb`](crate::Error::Verb), [`Error::Io`](crate::Error::Io).
+    #[doc(alias = "ibv_get_async_event")]
+    pub fn next_event(&self, timeout: Option<Duration>) -> Result<Option<AsyncEvent>> {
+        let deadline = deadline(timeout);
+        loop {
+            let left = left(deadline);
+            if !sys::wait_readable(self.as_fd().as_raw_fd(), left)? {
+                if left.is_some_and(|l| l.is_zero()) {
+                    return Ok(None);
+                }
+                continue;
             }
-            continue;
-        }
-        let mut raw = c::ibv_async_event::zeroed();
-        // SAFETY: the context is open and `raw` has room for the event.
-        let rc = unsafe { (ctx.verbs.get_async_event)(ctx.raw(), &raw mut raw) };
-        if rc != 0 {
-            match sys::last_errno() {
-                // Another thread was faster, or a signal came.
-                libc::EAGAIN | libc::EINTR => continue,
-                errno => return Err(sys::failure("ibv_get_async_event", &ctx.name, errno)),
+            let mut raw = c::ibv_async_event::zeroed();
+            // SAFETY: the context is open and `raw` has room for the event.
+            let rc = unsafe { (self.inner.verbs.get_async_event)(self.as_raw(), &raw mut raw) };
+            if rc != 0 {
+                match sys::last_errno() {
+                    // Another thread was faster, or a signal came.
+                    libc::EAGAIN | libc::EINTR => continue,
+                    errno => {
+                        return Err(sys::failure("ibv_get_async_event", &self.inner.name, errno));
+                    }
+                }
             }
+            let kind = AsyncEventKind(raw.event_type);
+            // SAFETY: the member of the union is the one of the event's type, and its object stays
+            // until the event is acknowledged, because destroying it waits for that.
+            let source = unsafe { source_of(kind, &raw) };
+            // SAFETY: an event just got, acknowledged once.
+            unsafe { (self.inner.verbs.ack_async_event)(&raw mut raw) };
+            return Ok(Some(AsyncEvent { kind, source }));
         }
-        let kind = AsyncEventKind(raw.event_type);
-        // SAFETY: the member of the union is the one of the event's type, and its object stays
-        // until the event is acknowledged, because destroying it waits for that.
-        let source = unsafe { source_of(kind, &raw) };
-        // SAFETY: an event just got, acknowledged once.
-        unsafe { (ctx.verbs.ack_async_event)(&raw mut raw) };
-        return Ok(Some(AsyncEvent { kind, source }));
     }
 }
 

@@ -9,10 +9,12 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use adverb_abi::flags::AccessFlags;
 use adverb_abi::types as c;
 
 use crate::error::{Error, Result};
 use crate::mr::{MemoryRegion, Registration};
+use crate::pd::ProtectionDomain;
 use crate::remote::{RemoteRegion, bounds};
 use crate::values::RKey;
 
@@ -38,6 +40,35 @@ use crate::values::RKey;
 pub struct Exposed {
     region: Arc<Registration>,
     len: usize,
+}
+
+impl ProtectionDomain {
+    /// Allocates and registers zeroed memory that peers may reach, aligned to a page. `access`
+    /// says what they may do: any of `REMOTE_READ`, `REMOTE_WRITE`, `REMOTE_ATOMIC`; the right
+    /// to write locally is always included.
+    ///
+    /// # Errors
+    /// [`Error::Verb`].
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn expose(&self, len: usize, access: AccessFlags) -> Result<Exposed> {
+        let access = access | AccessFlags::LOCAL_WRITE;
+        Ok(Exposed::new(
+            Registration::pages(&self.inner, len, access)?,
+            len,
+        ))
+    }
+
+    /// Like [`expose`](Self::expose), beginning with a copy of `bytes`. A copy, because exposed
+    /// memory is accessed by whole words, to the end of the last one.
+    ///
+    /// # Errors
+    /// As [`expose`](Self::expose).
+    pub fn expose_bytes(&self, bytes: impl AsRef<[u8]>, access: AccessFlags) -> Result<Exposed> {
+        let bytes = bytes.as_ref();
+        let exposed = self.expose(bytes.len(), access)?;
+        exposed.write_at(0, bytes)?;
+        Ok(exposed)
+    }
 }
 
 impl Exposed {

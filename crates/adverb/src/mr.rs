@@ -16,7 +16,7 @@ use adverb_abi::flags::AccessFlags;
 use adverb_abi::types as c;
 
 use crate::error::{Error, Result};
-use crate::pd::PdInner;
+use crate::pd::{PdInner, ProtectionDomain};
 use crate::sys;
 use crate::values::{LKey, RKey};
 
@@ -235,6 +235,36 @@ impl MemoryRegion {
     }
 }
 
+impl ProtectionDomain {
+    /// Registers memory that this library does not own: a mapping, memory of another library.
+    ///
+    /// The result has keys, for [`QueuePair::post_raw`](crate::QueuePair::post_raw) and for
+    /// peers; it never becomes a slice.
+    ///
+    /// # Safety
+    /// The bytes stay mapped until the last clone of the region is gone, and nobody uses them
+    /// in a way that conflicts with what the device and, with remote rights, peers do to them.
+    ///
+    /// # Errors
+    /// [`Error::Verb`] (EFAULT: not mapped); [`Error::Value`] for a NULL address.
+    #[doc(alias = "ibv_reg_mr")]
+    pub unsafe fn reg_mr_raw(
+        &self,
+        addr: *mut u8,
+        len: usize,
+        access: AccessFlags,
+    ) -> Result<MemoryRegion> {
+        let base = NonNull::new(addr).ok_or(Error::Value {
+            what: "address",
+            value: 0,
+            limit: u64::MAX,
+        })?;
+        // SAFETY: the caller promises what `foreign` asks for.
+        let region = unsafe { Registration::foreign(&self.inner, base, len, access)? };
+        Ok(MemoryRegion(region))
+    }
+}
+
 impl fmt::Debug for MemoryRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryRegion")
@@ -268,6 +298,42 @@ pub struct Buf {
     offset: usize,
     capacity: usize,
     len: usize,
+}
+
+impl ProtectionDomain {
+    /// Allocates and registers a zeroed buffer of `len` bytes, aligned to a page. Peers cannot
+    /// reach it; it serves sends, receives, and as the local side of reads, writes and atomics.
+    ///
+    /// # Errors
+    /// [`Error::Verb`] (ENOMEM: the device's limit, or that on locked memory);
+    /// [`Error::OutOfMemory`].
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn alloc_buf(&self, len: usize) -> Result<Buf> {
+        let region = Registration::pages(&self.inner, len, AccessFlags::LOCAL_WRITE)?;
+        Ok(Buf::whole(region, len))
+    }
+
+    /// Registers bytes that exist already, without copying; peers cannot reach them
+    /// (ibv_reg_mr(3)). They are freed with the last part of the buffer.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), adverb::Error> {
+    /// # if cfg!(not(feature = "soft")) { return Ok(()) }
+    /// let pd = adverb::open_default()?.alloc_pd()?;
+    /// let buf = pd.reg_mr(b"ready to go".to_vec())?;
+    /// assert_eq!(&buf[..5], b"ready");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Verb`]; the bytes are dropped then.
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn reg_mr(&self, bytes: impl Into<Box<[u8]>>) -> Result<Buf> {
+        let bytes = bytes.into();
+        let len = bytes.len();
+        let region = Registration::boxed(&self.inner, bytes, AccessFlags::LOCAL_WRITE)?;
+        Ok(Buf::whole(region, len))
+    }
 }
 
 impl Buf {

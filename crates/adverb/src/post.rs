@@ -8,101 +8,35 @@
 //! }
 //! ```
 
-use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
 use adverb_abi::inline;
-use adverb_abi::types::{self as c, Zeroed};
+use adverb_abi::types as c;
 
 use crate::ah::Destination;
 use crate::buffer::{Buffer, Source, Target};
-use crate::channel::lock;
 use crate::error::{Error, Result};
-use crate::mr::Buf;
-use crate::poster::{Now, Poster, Request, Staged, Submit, fits};
+use crate::poster::{Poster, Submit, sealed};
 use crate::qp::{QpInner, QueuePair, Receives};
 use crate::remote::RemoteRegion;
+use crate::request::{PostFlags, Posted, Receive, Rejected, Request, Staged, fits};
 use crate::slab::{Op, Reserved, Slab};
+use crate::sync::lock;
 use crate::sys;
 use crate::transport::{Connected, Rc, Transport, Ud};
 use crate::wc::{OpId, OpKind};
 
-bitflags::bitflags! {
-    /// How a send, write, read or atomic is handled.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-    #[doc(alias = "ibv_send_flags")]
-    pub struct PostFlags: u32 {
-        /// No completion of its own: it is reported together with the next signaled operation,
-        /// which saves work. At least every half queue one is signaled all the same.
-        const UNSIGNALED = 1 << 0;
-        /// The receiver's completion counts as solicited ([`Notify::Solicited`](crate::Notify::Solicited)).
-        const SOLICITED = 1 << 1;
-        /// Starts only when all reads and atomics before it are over.
-        const FENCE = 1 << 2;
-        /// The device copies the bytes while posting, up to [`QueuePair::max_inline`]; saves
-        /// small sends and writes a trip to memory.
-        const INLINE = 1 << 3;
+/// At once.
+struct Now<'a>(&'a QpInner);
+
+impl Submit for Now<'_> {}
+
+impl sealed::Submit for Now<'_> {
+    fn submit(&mut self, request: Request) -> Posted {
+        self.0.post_send(request)
     }
 }
-
-/// A refused operation: the reason, and the buffer back.
-///
-/// `?` turns it into an [`Error`] and drops the buffer.
-pub struct Rejected {
-    /// Why.
-    pub error: Error,
-    /// What was to be posted.
-    pub buffer: Option<Buffer>,
-}
-
-impl Rejected {
-    pub(crate) fn new(error: Error, buffer: Buffer) -> Self {
-        Self {
-            error,
-            buffer: Some(buffer),
-        }
-    }
-
-    /// Whether the queue was full: poll completions and try again.
-    pub fn is_would_block(&self) -> bool {
-        self.error.is_would_block()
-    }
-
-    /// The buffer, if it was a [`Buf`](crate::Buf).
-    pub fn into_buf(self) -> Option<Buf> {
-        self.buffer.and_then(Buffer::into_buf)
-    }
-}
-
-impl fmt::Display for Rejected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.error, f)
-    }
-}
-
-impl fmt::Debug for Rejected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rejected")
-            .field("error", &self.error)
-            .finish_non_exhaustive()
-    }
-}
-
-impl std::error::Error for Rejected {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
-}
-
-impl From<Rejected> for Error {
-    fn from(rejected: Rejected) -> Self {
-        rejected.error
-    }
-}
-
-/// What posting returns.
-pub type Posted = Result<OpId, Rejected>;
 
 impl QpInner {
     /// Checks the request and takes a slot for it; nothing is committed yet.
@@ -242,41 +176,6 @@ impl QpInner {
         };
         // The device reads the bytes before the call returns, so the borrow is long enough.
         Ok(self.post_send(request)?)
-    }
-}
-
-/// A receive in its slot.
-pub(crate) struct Receive {
-    pub(crate) slot: Reserved,
-    wr: c::ibv_recv_wr,
-    sge: c::ibv_sge,
-}
-
-impl Receive {
-    pub(crate) fn claim(slab: &mut Slab, buffer: Buffer) -> Result<Self, Rejected> {
-        let sge = buffer.room();
-        let op = Op {
-            kind: OpKind::Recv,
-            buffer: Some(buffer),
-            address: None,
-        };
-        let slot = slab.reserve(op).map_err(|op| Rejected {
-            error: Error::QueueFull {
-                queue: "receive",
-                capacity: slab.capacity(),
-            },
-            buffer: op.buffer,
-        })?;
-        let mut wr = c::ibv_recv_wr::zeroed();
-        wr.wr_id = slot.wr_id();
-        wr.num_sge = libc::c_int::from(sge.length > 0);
-        Ok(Self { slot, wr, sge })
-    }
-
-    /// The work request, with its pointers set; valid while `self` stays where it is.
-    pub(crate) fn wr(&mut self) -> *mut c::ibv_recv_wr {
-        self.wr.sg_list = &raw mut self.sge;
-        &raw mut self.wr
     }
 }
 

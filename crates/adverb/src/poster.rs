@@ -4,42 +4,27 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use adverb_abi::types::{self as c, Zeroed};
+use adverb_abi::types as c;
 
 use crate::ah::{AhInner, Destination};
-use crate::batch::Staging;
 use crate::buffer::{Buffer, Source, Target, check_len};
-use crate::error::{Error, Result};
-use crate::post::{PostFlags, Posted, Rejected};
-use crate::qp::QpInner;
+use crate::error::Error;
 use crate::remote::RemoteRegion;
-use crate::slab::{Op, Reserved, Slab};
+use crate::request::{PostFlags, Posted, Rejected, Request, fits};
 use crate::transport::{Connected, Rc, Transport, Ud};
 use crate::values::RKey;
 use crate::wc::OpKind;
 
 /// Where a [`Poster`]'s requests go: at once to the device, or into a batch.
 pub trait Submit: sealed::Submit {}
-impl Submit for Now<'_> {}
-impl Submit for &mut Staging<'_> {}
 
 pub(crate) mod sealed {
-    use super::Request;
-    use crate::post::Posted;
+    use crate::request::{Posted, Request};
 
     #[allow(unnameable_types, reason = "nobody else is to implement it")]
     pub trait Submit {
         #[doc(hidden)]
         fn submit(&mut self, request: Request) -> Posted;
-    }
-}
-
-/// At once.
-pub(crate) struct Now<'a>(pub(crate) &'a QpInner);
-
-impl sealed::Submit for Now<'_> {
-    fn submit(&mut self, request: Request) -> Posted {
-        self.0.post_send(request)
     }
 }
 
@@ -274,95 +259,3 @@ impl<S: Submit> Poster<Ud, S> {
         self.to.submit(request)
     }
 }
-
-/// Whether `len` bytes fit into the peer's region.
-pub(crate) fn fits(len: usize, remote: &RemoteRegion) -> Result<()> {
-    if len as u64 > remote.len {
-        return Err(Error::OutOfRange {
-            offset: 0,
-            wanted: len as u64,
-            len: remote.len,
-        });
-    }
-    Ok(())
-}
-
-/// An operation before it is posted.
-#[allow(unnameable_types, reason = "seen only in a sealed trait")]
-pub struct Request {
-    pub(crate) op: Op,
-    pub(crate) flags: PostFlags,
-    pub(crate) wr: c::ibv_send_wr,
-    pub(crate) sge: c::ibv_sge,
-}
-
-impl Request {
-    fn new(kind: OpKind, opcode: c::ibv_wr_opcode, buffer: Buffer, flags: PostFlags) -> Self {
-        let mut wr = c::ibv_send_wr::zeroed();
-        wr.opcode = opcode;
-        let sge = buffer.sge();
-        Self {
-            op: Op {
-                kind,
-                buffer: Some(buffer),
-                address: None,
-            },
-            flags,
-            wr,
-            sge,
-        }
-    }
-
-    fn imm(mut self, imm: Option<u32>) -> Self {
-        if let Some(imm) = imm {
-            self.wr.imm_or_rkey = c::ibv_imm_or_rkey {
-                imm_data: imm.to_be(),
-            };
-        }
-        self
-    }
-}
-
-impl Request {
-    /// A request whose bytes are copied while it is posted.
-    pub(crate) fn bare(kind: OpKind, opcode: c::ibv_wr_opcode) -> Self {
-        let mut wr = c::ibv_send_wr::zeroed();
-        wr.opcode = opcode;
-        Self {
-            op: Op {
-                kind,
-                buffer: None,
-                address: None,
-            },
-            flags: PostFlags::INLINE,
-            wr,
-            sge: c::ibv_sge::zeroed(),
-        }
-    }
-}
-
-/// A staged request of a batch. Its pointers are set when the batch is posted.
-pub(crate) struct Staged {
-    pub(crate) slot: Reserved,
-    /// Whether a completion of its own was asked for.
-    pub(crate) signaled: bool,
-    pub(crate) wr: c::ibv_send_wr,
-    pub(crate) sge: c::ibv_sge,
-}
-
-impl Staged {
-    /// The device is about to get it, after all committed before.
-    pub(crate) fn commit(&mut self, slab: &mut Slab) {
-        let signaled = self.signaled || slab.must_signal();
-        if signaled {
-            self.wr.send_flags |= c::IBV_SEND_SIGNALED;
-        }
-        slab.commit(self.slot, signaled);
-    }
-}
-
-// SAFETY: the pointers inside are null, or lead to address handles that the operation's slot
-// keeps alive; nothing is read through them before the batch is posted.
-unsafe impl Send for Staged {}
-// SAFETY: as above.
-unsafe impl Sync for Staged {}

@@ -13,20 +13,23 @@ use adverb_abi::types::{self as c, Zeroed};
 
 use crate::ah::AhAttr;
 use crate::attr::{ConnectOptions, QpAttr};
-use crate::channel::lock;
 use crate::context::GidEntry;
 use crate::cq::{CqInner, Side, Swept};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::pd::PdInner;
+use crate::request::Staged;
 use crate::slab::{Op, Slab};
 use crate::srq::SrqInner;
-use crate::state;
-pub use crate::state::QpState;
+use crate::state::{Kind, QpState};
+use crate::sync::lock;
+
+use crate::status::{WcError, WcStatus};
 use crate::sys;
+use crate::transitions;
 use crate::transport::{Connected, Transport, Ud};
 use crate::values::Mtu;
-use crate::wc::{Completion, OpId, OpKind, WcError, WcStatus};
+use crate::wc::{Completion, OpId, OpKind};
 
 /// How long closing waits for flushed completions before it destroys the queue pair anyway.
 const DRAIN: Duration = Duration::from_millis(500);
@@ -120,7 +123,7 @@ pub(crate) struct QpInner {
     pub(crate) max_inline: u32,
     /// Longest message that one work request may carry.
     pub(crate) longest: u32,
-    pub(crate) kind: state::Kind,
+    pub(crate) kind: Kind,
     /// Whether it still has to be destroyed.
     pub(crate) open: bool,
     pub(crate) send: Place,
@@ -159,7 +162,7 @@ impl QpInner {
         let mask = attr.mask();
         let live = QpState::from_raw(self.query()?.qp_state);
         let from = attr.current_state.unwrap_or(live);
-        state::check(self.kind, from, attr.state.unwrap_or(from), mask)?;
+        transitions::check(self.kind, from, attr.state.unwrap_or(from), mask)?;
         let mut raw = attr.raw();
         // SAFETY: the queue pair is alive and `raw` is filled as the mask says.
         let rc = unsafe {
@@ -258,6 +261,15 @@ impl QpInner {
         Some(slot.id)
     }
 
+    /// Gives up requests that were never posted, with their slots and buffers.
+    pub(crate) fn discard(&self, staged: &mut Vec<Staged>) {
+        let mut slab = lock(&self.send.slab);
+        let dropped: Vec<_> = staged.drain(..).map(|s| slab.retract(s.slot)).collect();
+        drop(slab);
+        // Buffers are freed after the lock: that may deregister memory.
+        drop(dropped);
+    }
+
     fn drain(&self, own: &mut Swept<'_>) {
         let deadline = Instant::now() + DRAIN;
         self.sweep(own);
@@ -277,7 +289,7 @@ impl QpInner {
         self.fail();
         self.drain(own);
         let silent = lock(&self.send.slab).silent() > 0;
-        let mark = if silent && self.kind != state::Kind::Ud {
+        let mark = if silent && self.kind != Kind::Ud {
             self.mark_end()
         } else {
             None
@@ -350,7 +362,7 @@ pub struct QueuePair<T: Transport> {
     /// The device's limits for reads and atomics: started, served.
     pub(crate) rd_atomic: (u32, u32),
     /// Requests of an unfinished batch; kept for its room.
-    pub(crate) staged: Vec<crate::poster::Staged>,
+    pub(crate) staged: Vec<Staged>,
     pub(crate) transport: PhantomData<T>,
 }
 
@@ -443,7 +455,7 @@ impl<T: Transport> QueuePair<T> {
     #[doc(alias = "ibv_destroy_qp")]
     pub fn close(mut self) -> Result<Vec<Completion>> {
         let mut out = Vec::new();
-        crate::batch::discard(&self.inner, &mut self.staged);
+        self.inner.discard(&mut self.staged);
         self.inner.close(&mut Swept::Out(&mut out))?;
         Ok(out)
     }
@@ -471,7 +483,7 @@ impl<T: Connected> QueuePair<T> {
     /// # Errors
     /// As [`connect`](Self::connect); [`Error::Value`].
     pub fn connect_with(&self, peer: &Endpoint, options: &ConnectOptions) -> Result<()> {
-        let reliable = T::KIND == state::Kind::Rc;
+        let reliable = T::KIND == Kind::Rc;
         let only_rc = |value: u8| reliable.then_some(value);
         let at_most = |limit: u32| {
             options

@@ -16,7 +16,8 @@ use adverb_abi::types as c;
 
 use crate::ah::AhInner;
 use crate::buffer::Buffer;
-use crate::wc::{Completion, Info, OpId, OpKind, WcError, WcStatus};
+use crate::status::{WcError, WcStatus};
+use crate::wc::{Completion, Info, OpId, OpKind};
 
 /// Most operations one queue can have outstanding.
 pub(crate) const MAX_SLOTS: u32 = 1 << 16;

@@ -8,11 +8,11 @@ use adverb_abi::inline;
 use adverb_abi::types::{self as c, Zeroed};
 
 use crate::buffer::Target;
-use crate::channel::lock;
 use crate::error::{Error, Result};
 use crate::pd::{PdInner, ProtectionDomain};
-use crate::post::{Posted, Receive, Rejected};
+use crate::request::{Posted, Receive, Rejected};
 use crate::slab::{MAX_SLOTS, Slab};
+use crate::sync::lock;
 use crate::sys;
 
 pub(crate) struct SrqInner {
@@ -47,6 +47,18 @@ impl Drop for SrqInner {
 #[doc(alias = "ibv_srq")]
 pub struct SharedReceiveQueue {
     pub(crate) inner: Arc<SrqInner>,
+}
+
+impl ProtectionDomain {
+    /// A queue of receives that several queue pairs share (ibv_create_srq(3)), for up to
+    /// `max_wr` receives.
+    ///
+    /// # Errors
+    /// [`Error::Verb`], [`Error::Value`].
+    #[doc(alias = "ibv_create_srq")]
+    pub fn create_srq(&self, max_wr: u32) -> Result<SharedReceiveQueue> {
+        SharedReceiveQueue::new(self, max_wr)
+    }
 }
 
 impl SharedReceiveQueue {

@@ -13,6 +13,7 @@ use adverb_abi::inline;
 
 use crate::cq::CompletionQueue;
 use crate::error::Result;
+use crate::sync::{deadline, left};
 use crate::sys;
 use crate::wc::Completion;
 
@@ -263,14 +264,4 @@ impl CompletionQueue {
             Repolled::Empty(_) => 0,
         })
     }
-}
-
-/// When a timeout is over; `None` when it lies beyond all time.
-pub(crate) fn deadline(timeout: Option<Duration>) -> Option<Instant> {
-    timeout.and_then(|t| Instant::now().checked_add(t))
-}
-
-/// What is left until a deadline.
-fn left(deadline: Option<Instant>) -> Option<Duration> {
-    deadline.map(|d| d.saturating_duration_since(Instant::now()))
 }

@@ -1,4 +1,4 @@
-//! The floors of `crates/nic`: what stands below knows nothing of what stands above.
+//! The floors of a crate: what stands below knows nothing of what stands above.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,11 +8,35 @@ use anyhow::{Context, Result};
 
 use crate::tree;
 
-const NIC: &str = "crates/nic/src";
+/// A floor's name and its modules.
+type Floor = (&'static str, &'static [&'static str]);
 
 /// The floors that are closed, from the bottom up: each names modules of its own floor and of those below it. All other
-/// modules stand above them and may name each other.
-const FLOORS: &[(&str, &[&str])] = &[
+/// modules of the crate stand above them and may name each other.
+const FLOORS: &[(&str, &[Floor])] = &[("crates/adverb/src", ADVERB), ("crates/nic/src", NIC)];
+
+const ADVERB: &[Floor] = &[
+    (
+        "base",
+        &["error", "grh", "state", "status", "sync", "sys", "values"],
+    ),
+    ("facts", &["endpoint", "remote", "transitions", "transport"]),
+    ("device", &["device"]),
+    ("context", &["context"]),
+    ("context's own", &["event", "pd"]),
+    ("memory", &["ah", "attr", "buffer", "exposed", "mr"]),
+    ("completion", &["wc"]),
+    ("slab", &["slab"]),
+    ("request", &["request"]),
+    // A channel says whose its events are, and a queue holds its channel.
+    ("queues", &["channel", "cq"]),
+    ("what waits and shares", &["srq", "wait"]),
+    ("queue pair", &["qp"]),
+    ("builder", &["builder"]),
+    ("poster", &["poster"]),
+];
+
+const NIC: &[Floor] = &[
     (
         "base",
         &[
@@ -34,20 +58,28 @@ const FLOORS: &[(&str, &[&str])] = &[
 ];
 
 pub(super) fn complaints() -> Result<Vec<String>> {
-    let root = tree::root().join(NIC);
     let mut complaints = Vec::new();
-    for (height, (floor, modules)) in FLOORS.iter().enumerate() {
+    for (krate, floors) in FLOORS {
+        complaints.extend(complaints_of(krate, floors)?);
+    }
+    Ok(complaints)
+}
+
+fn complaints_of(krate: &str, floors: &[Floor]) -> Result<Vec<String>> {
+    let root = tree::root().join(krate);
+    let mut complaints = Vec::new();
+    for (height, (floor, modules)) in floors.iter().enumerate() {
         for module in *modules {
             let files = files_of(&root, module)?;
             if files.is_empty() {
                 complaints.push(format!(
-                    "{NIC}: the floor `{floor}` has no module `{module}` (xtask/src/tidy/floors.rs)"
+                    "{krate}: the floor `{floor}` has no module `{module}` (xtask/src/tidy/floors.rs)"
                 ));
             }
             for file in files {
                 let text = fs::read_to_string(&file)
                     .with_context(|| format!("cannot read {}", file.display()))?;
-                for above in climbs(&text, height) {
+                for above in climbs(&text, floors, height) {
                     complaints.push(format!(
                         "{}: `{above}` stands above the floor `{floor}` (xtask/src/tidy/floors.rs)",
                         file.strip_prefix(tree::root()).unwrap_or(&file).display()
@@ -80,8 +112,8 @@ fn files_of(root: &Path, module: &str) -> Result<Vec<PathBuf>> {
 
 /// The modules that `text` names and that stand above floor `height`. Tests at a file's end may name anything, and so may
 /// comments.
-fn climbs(text: &str, height: usize) -> BTreeSet<String> {
-    let allowed = || FLOORS.iter().take(height + 1).flat_map(|(_, m)| m.iter());
+fn climbs(text: &str, floors: &[Floor], height: usize) -> BTreeSet<String> {
+    let allowed = || floors.iter().take(height + 1).flat_map(|(_, m)| m.iter());
     named(text)
         .into_iter()
         .filter(|name| !allowed().any(|module| module == name))
@@ -143,10 +175,13 @@ mod tests {
         let all = ["clock", "error", "fabric", "nic", "qp"];
         assert_eq!(named(text), all.map(str::to_owned).into());
         assert_eq!(
-            climbs(text, 0),
+            climbs(text, NIC, 0),
             ["fabric", "nic", "qp"].map(str::to_owned).into()
         );
-        assert_eq!(climbs(text, 1), ["nic", "qp"].map(str::to_owned).into());
+        assert_eq!(
+            climbs(text, NIC, 1),
+            ["nic", "qp"].map(str::to_owned).into()
+        );
     }
 
     #[test]
