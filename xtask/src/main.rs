@@ -6,6 +6,7 @@
 
 mod apt;
 mod args;
+mod book;
 mod clients;
 mod counts;
 mod ctests;
@@ -38,6 +39,8 @@ usage: cargo xtask COMMAND
   test                       all set-up and all tests; what CI runs
   tidy                       arrows between crates, forbidden unsafe, exported symbols
   dist [--out DIR]           an installable prefix: bin/adverb, lib/adverb/*.so*   (default target/dist)
+  book [WORD..]              the book's texts, and its programs in Rust and C; only programs whose names contain each WORD
+       [--dev]                 on the build of `cargo build`, which is made sooner
   clients [WORD..]           unmodified verbs programs against the release build; only rows that contain each WORD
           [--links A,B]        on these links only: shm, udp
           [--list]             print the rows, run nothing
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Some("test") => args.finish().and_then(|()| test::run()),
         Some("tidy") => args.finish().and_then(|()| tidy::run()),
         Some("dist") => dist::command(args),
+        Some("book") => book::command(args),
         Some("clients") => clients::command(args),
         Some("interop") => interop::command(args),
         Some("counts") => counts::command(args),

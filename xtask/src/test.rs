@@ -10,7 +10,8 @@ use crate::clients::{self, LINKS};
 use crate::step::{self, Steps};
 use crate::tree::{self, Release};
 use crate::{
-    apt, counts, ctests, dist, fuzz, kill, memcheck, mutants, pyverbs, quiet, soak, tidy, tshark,
+    apt, book, counts, ctests, dist, fuzz, kill, memcheck, mutants, pyverbs, quiet, soak, tidy,
+    tshark,
 };
 
 /// Bounds of the steps that run cargo; each takes a few minutes at most on two cores.
@@ -96,6 +97,7 @@ fn with_release_build(steps: &mut Steps) -> Result<()> {
         dist::check(&out)
     });
     steps.step("C programs", || ctests::run(&release, &[]));
+    steps.step("book", || book::run(&release, &[]));
     steps.step("memcheck", || memcheck::run(&release, &[]));
     steps.step("counts", || counts::run(&release, false));
     steps.step("pyverbs", || pyverbs::run_all(&release));

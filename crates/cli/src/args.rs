@@ -27,12 +27,17 @@ pub(crate) enum Command {
     Libdir,
     /// List RDMA devices, software and system ones alike
     Devices(DevicesArgs),
+    /// List the chapters of the book, or run the program of one and print what happens at each verb
+    Learn(LearnArgs),
     /// One of the two processes of a measurement; started by `compare` and `bench`
     #[command(hide = true)]
     Peer,
     /// What `run --sysfs` shows, as JSON
     #[command(name = crate::sysfs::COMMAND, hide = true)]
     Sysfs,
+    /// The program of a chapter; started by `learn`
+    #[command(name = crate::cmd::learn::COMMAND, hide = true)]
+    Lesson { chapter: String },
 }
 
 #[derive(Debug, Args)]
@@ -64,6 +69,12 @@ pub(crate) struct DevicesArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LearnArgs {
+    /// Number or name of a chapter
+    pub(crate) chapter: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -2,11 +2,13 @@
 //!
 //! `args.rs` is what was typed, `plan.rs` what it means, `cmd/` one file per command. `traffic/`
 //! are the two processes of a measurement, `measure/` clocks, counters and the machine's own
-//! limits, `report/` turns results into text and JSON, `sysfs/` is what `run --sysfs` shows.
+//! limits, `report/` turns results into text and JSON, `sysfs/` is what `run --sysfs` shows,
+//! `learn/` are the programs of the book.
 #![forbid(unsafe_code)]
 
 mod args;
 mod cmd;
+mod learn;
 mod measure;
 mod plan;
 mod report;
@@ -38,6 +40,8 @@ fn main() -> ExitCode {
         },
         Command::Libdir => cmd::libdir::execute(),
         Command::Devices(args) => cmd::devices::execute(&args),
+        Command::Learn(args) => cmd::learn::execute(&args),
+        Command::Lesson { chapter } => cmd::learn::inside(&chapter),
         Command::Peer => cmd::peer(),
         Command::Sysfs => cmd::sysfs::execute(),
     };

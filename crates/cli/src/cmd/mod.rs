@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod compare;
 pub(crate) mod devices;
+pub(crate) mod learn;
 pub(crate) mod libdir;
 pub(crate) mod run;
 pub(crate) mod sysfs;

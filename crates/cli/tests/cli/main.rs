@@ -2,6 +2,7 @@
 
 mod arguments;
 mod common;
+mod learn;
 mod measure;
 mod run;
 mod sysfs;
