@@ -89,10 +89,6 @@ pub trait Link: Send + Sync {
     /// How many bytes one QP may have in flight.
     fn window_bytes(&self) -> usize;
 
-    /// Ends a batch: sends what is still held back and rings the doorbells of those who sleep. `now_ns` is the
-    /// monotonic clock.
-    fn flush(&self, now_ns: u64);
-
     /// Hands waiting packets, at most `budget`, to `sink`; says how many. What another thread is handing out at the
     /// moment is left to it, so that packets keep their order.
     fn receive(&self, budget: usize, sink: &mut dyn FnMut(&Meta, &[u8])) -> usize;

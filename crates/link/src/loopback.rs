@@ -73,8 +73,6 @@ impl Link for Loopback {
         256 * 4096
     }
 
-    fn flush(&self, _now_ns: u64) {}
-
     fn receive(&self, budget: usize, sink: &mut dyn FnMut(&Meta, &[u8])) -> usize {
         if !self.has_inbound() {
             return 0;

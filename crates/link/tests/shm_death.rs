@@ -47,8 +47,8 @@ fn the_other_process() {
             let slot = u16::from_le_bytes([packet[0], packet[1]]);
             let back = back.get_or_insert_with(|| link.route(slot).unwrap());
             let _ = link.send(back, &META, &packet);
+            link.wake(back, 0);
         }
-        link.flush(0);
         std::thread::yield_now();
     }
 }
@@ -67,7 +67,7 @@ fn a_killed_peer_is_noticed_and_leaves_nothing() {
         let mut echoes = 0;
         while echoes < round * 37 {
             own.send(&route, &META, &packet).unwrap();
-            own.flush(0);
+            own.wake(&route, 0);
             while own.receive(1, &mut |_, echo| assert_eq!(echo, packet)) == 0 {
                 assert!(Instant::now() < deadline, "round {round}: no echo");
                 std::thread::yield_now();
@@ -97,7 +97,7 @@ fn a_killed_peer_is_noticed_and_leaves_nothing() {
 }
 
 #[test]
-fn flushing_to_the_dead_finds_out_too() {
+fn waking_the_dead_finds_out_too() {
     let dir = tempfile::tempdir().unwrap();
     let own = ShmLink::new(Place::join(dir.path()).unwrap());
     let (mut child, slot) = start(dir.path());
@@ -105,7 +105,7 @@ fn flushing_to_the_dead_finds_out_too() {
     child.kill().unwrap();
     child.wait().unwrap();
     own.send(&route, &META, &[0; 64]).unwrap();
-    own.flush(u64::MAX);
+    own.wake(&route, u64::MAX);
     assert_eq!(
         own.send(&route, &META, &[0; 64]),
         Err(SendError::Unreachable)

@@ -52,8 +52,8 @@ fn packets_cross_in_both_directions() {
         meta.hop_limit = n as u8;
         one.send(&to_two, &meta, &vec![n as u8; len]).unwrap();
         two.send(&to_one, &META, &[n as u8; 20]).unwrap();
-        one.flush(0);
-        two.flush(0);
+        one.wake(&to_two, 0);
+        two.wake(&to_one, 0);
         assert!(one.has_inbound() && two.has_inbound());
         assert_eq!(receive_all(&two), [(meta, vec![n as u8; len])]);
         assert_eq!(receive_all(&one), [(META, vec![n as u8; 20])]);
@@ -72,7 +72,7 @@ fn the_bell_rings_for_a_sleeper_and_once() {
 
     let now = 5_000;
     one.send(&to_two, &META, &[1; 12]).unwrap();
-    one.flush(now);
+    one.wake(&to_two, now);
     assert!(!rings(&two, Duration::ZERO), "awake and looked 4 µs ago");
 
     assert_eq!(receive_all(&two).len(), 1);
@@ -81,20 +81,20 @@ fn the_bell_rings_for_a_sleeper_and_once() {
     for _ in 0..3 {
         one.send(&to_two, &META, &[1; 12]).unwrap();
     }
-    one.flush(now);
-    one.flush(now);
+    one.wake(&to_two, now);
+    one.wake(&to_two, now);
     assert!(rings(&two, Duration::ZERO));
     assert!(two.drain_bell().unwrap());
     assert_eq!(receive_all(&two).len(), 3);
 
     one.send(&to_two, &META, &[1; 12]).unwrap();
-    one.flush(now);
+    one.wake(&to_two, now);
     assert!(
         !rings(&two, Duration::ZERO),
         "the flag went down with the first bell"
     );
     one.send(&to_two, &META, &[1; 12]).unwrap();
-    one.flush(now + 1_000_000);
+    one.wake(&to_two, now + 1_000_000);
     assert!(rings(&two, Duration::ZERO), "no look for a millisecond");
 }
 
@@ -108,7 +108,7 @@ fn a_peer_that_stops_looking_is_rung_a_little_later() {
     let a_while = ProcessPage::REMIND_AFTER_NS;
 
     one.send(&to_two, &META, &[1; 12]).unwrap();
-    one.flush(2_000);
+    one.wake(&to_two, 2_000);
     one.remind(3_000);
     assert!(!rings(&two, Duration::ZERO), "it looked 2 µs ago");
     one.remind(3_000 + a_while);
@@ -121,7 +121,7 @@ fn a_peer_that_stops_looking_is_rung_a_little_later() {
     let mut now = 20_000_000;
     two.page().note_drive(now);
     one.send(&to_two, &META, &[1; 12]).unwrap();
-    one.flush(now + 1_000);
+    one.wake(&to_two, now + 1_000);
     for _ in 0..10 {
         now += a_while + 1_000;
         two.page().note_drive(now - 500);
@@ -278,7 +278,7 @@ fn many_senders_lose_nothing_while_the_receiver_sleeps_and_wakes() {
                     while sender.send(&to, &META, &n.to_le_bytes().repeat(5))
                         == Err(SendError::Full)
                     {
-                        sender.flush(0);
+                        sender.wake(&to, 0);
                         // The bell says when; the bound only keeps a broken link from hanging the test.
                         assert!(
                             rings(sender, Duration::from_secs(20)),
@@ -286,7 +286,7 @@ fn many_senders_lose_nothing_while_the_receiver_sleeps_and_wakes() {
                         );
                         sender.drain_bell().unwrap();
                     }
-                    sender.flush(0);
+                    sender.wake(&to, 0);
                     if n % 64 == 0 {
                         std::thread::yield_now();
                     }
@@ -298,7 +298,7 @@ fn many_senders_lose_nothing_while_the_receiver_sleeps_and_wakes() {
             got += receiver.receive(64, &mut |_, _| ());
             if got < 3 * EACH as usize && !receiver.has_inbound() {
                 receiver.page().sleep_flag().announce_sleep();
-                // Time stands still here (`flush(0)`), so only the exact rule rings: a lost wake-up would show.
+                // Time stands still here (`wake` at 0), so only the exact rule rings: a lost wake-up would show.
                 if !receiver.has_inbound() {
                     assert!(
                         rings(&receiver, Duration::from_secs(20)),

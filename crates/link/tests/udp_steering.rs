@@ -85,7 +85,7 @@ impl World {
                 packet[4..8].copy_from_slice(&number.to_be_bytes());
                 sender.send(&route, &packet).unwrap();
             }
-            sender.flush(0);
+            sender.flush();
         }
     }
 

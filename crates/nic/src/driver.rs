@@ -3,8 +3,8 @@
 //! A pass takes what the links hold, runs the queue pairs concerned, and sends what they have to
 //! say. Application threads make passes inside the verbs they call; the NIC thread makes them
 //! when nobody else does. The locks held for long are those of one queue pair and one inbound queue. Shared by all are the
-//! lists of who waits (blocked, owed, timers, rings to be flushed), each held for a few instructions, and the key table,
-//! which a copy holds for reading: only registering, deregistering, binding and invalidating wait for it.
+//! lists of who waits (blocked, owed, timers), each held for a few instructions, and the key table, which a copy holds
+//! for reading: only registering, deregistering, binding and invalidating wait for it.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -106,22 +106,27 @@ impl Nic {
             let Scratch { dirty, due, packet } = scratch;
             let mut worked = false;
             let mut renewed = false;
-            self.owed.take(dirty);
+            // While another thread leads, the NIC's own one does not tick: nobody would see to it that an acknowledgement
+            // leaves if this thread calls nothing more.
+            let may_owe = look == Look::Quick && !self.fabric.is_led();
             let mut ask_sockets = self.fabric.has_sockets();
             for round in 1.. {
-                let mut taken = self.take_inbound(now, dirty);
+                let (mut taken, mut more) = self.take_inbound(now, may_owe, dirty);
                 let (datagrams, full) = match ask_sockets {
                     true => self.take_datagrams(now, look, dirty),
                     false => (0, false),
                 };
                 taken += datagrams;
+                more |= full;
                 // Asking an empty socket costs a system call. Whoever polls does so again in a
                 // moment anyway; whoever would go to sleep had better be sure.
                 ask_sockets = full || (look == Look::Thorough && datagrams > 0);
                 if self.fabric.renew_sleep() {
                     renewed = true;
+                    more = true;
                     taken += 1;
                 }
+                self.owed.take(dirty, may_owe);
                 if self.fabric.is_due(now) {
                     self.take_timers(now, due, dirty);
                     taken += 1;
@@ -139,26 +144,20 @@ impl Nic {
                     }
                     self.blocked_count.store(0, Ordering::Relaxed);
                 }
-                // A packet handed over to another process must be flushed, too.
                 let sent = taken > 0 || !dirty.is_empty();
                 for cell in dirty.drain(..) {
                     cell.listed.store(false, Ordering::Release);
                     let mut state = cell.state.acquire();
-                    // While another thread leads, the NIC's own one does not tick: nobody would see to it that the
-                    // acknowledgement leaves if this thread calls nothing more.
-                    if look == Look::Quick && !self.fabric.is_led() && owed::may_wait(&cell, &state)
-                    {
-                        self.owed.note(&cell);
-                        continue;
-                    }
                     self.pump_into(&cell, &mut state, now, packet);
                 }
                 if sent {
-                    self.fabric.flush(now);
+                    self.fabric.flush();
                 }
                 worked |= taken > 0;
-                // A pass that only retried blocked queue pairs would find them blocked again.
-                let more = taken > 0 || self.fabric.has_own();
+                // Whoever looks again in a moment looks once more now only for what is known to be there. A pass that only
+                // retried blocked queue pairs would find them blocked again.
+                more |= look == Look::Thorough && taken > 0;
+                more |= self.fabric.has_own();
                 if more && round < ROUNDS {
                     continue;
                 }
@@ -184,7 +183,7 @@ impl Nic {
         }
         buf.resize(MAX_PACKET, 0);
         if let Some(stuck) = state.stuck.take() {
-            match self.send(&stuck.way, &stuck.meta, &stuck.packet, now) {
+            match self.send_alone(&stuck.way, &stuck.meta, &stuck.packet, now) {
                 Err(SendError::Full) => {
                     self.block(cell, &stuck.way, now);
                     state.stuck = Some(stuck);
@@ -210,7 +209,11 @@ impl Nic {
             let Some(packet) = buf.get(..tx.len) else {
                 continue;
             };
-            if self.send(way, &meta, packet, now) == Err(SendError::Full) {
+            let taken = self.send(way, &meta, packet, now);
+            if matches!(tx.dest, Dest::Datagram(_)) {
+                self.fabric.wake(way, now);
+            }
+            if taken == Err(SendError::Full) {
                 self.block(cell, way, now);
                 state.stuck = Some(Stuck {
                     way: way.clone(),
@@ -221,6 +224,12 @@ impl Nic {
             }
             state.last_sent = now;
         }
+        if sent > 0
+            && let Some(way) = &state.way
+        {
+            self.fabric.wake(way, now);
+        }
+        self.owed.paid(state);
         cell.settle(state, now);
         self.register_timer(cell, state);
     }
@@ -247,8 +256,14 @@ impl Nic {
         }
     }
 
-    fn take_inbound(&self, now: Instant, dirty: &mut Vec<Arc<QpCell>>) -> usize {
-        let mut sink = |meta: &Meta, bytes: &[u8]| self.handle(now, meta, bytes, dirty);
+    /// Takes what waits in memory: how many packets, and whether there may be more.
+    fn take_inbound(
+        &self,
+        now: Instant,
+        may_owe: bool,
+        dirty: &mut Vec<Arc<QpCell>>,
+    ) -> (usize, bool) {
+        let mut sink = |meta: &Meta, bytes: &[u8]| self.handle(now, meta, bytes, may_owe, dirty);
         self.fabric.receive(BATCH, &mut sink)
     }
 
@@ -259,12 +274,22 @@ impl Nic {
         look: Look,
         dirty: &mut Vec<Arc<QpCell>>,
     ) -> (usize, bool) {
-        let mut sink = |meta: &Meta, bytes: &[u8]| self.handle(now, meta, bytes, dirty);
+        let may_owe = look == Look::Quick && !self.fabric.is_led();
+        let mut sink = |meta: &Meta, bytes: &[u8]| self.handle(now, meta, bytes, may_owe, dirty);
         self.fabric
             .receive_datagrams(now, BATCH, look == Look::Quick, &mut sink)
     }
 
-    fn handle(&self, now: Instant, meta: &Meta, bytes: &[u8], dirty: &mut Vec<Arc<QpCell>>) {
+    /// Brings a packet to its queue pair, which is listed if it has something to say. With `may_owe`, an acknowledgement
+    /// that can wait for the application's answer does.
+    fn handle(
+        &self,
+        now: Instant,
+        meta: &Meta,
+        bytes: &[u8],
+        may_owe: bool,
+        dirty: &mut Vec<Arc<QpCell>>,
+    ) {
         let count = |c: &std::sync::atomic::AtomicU64| {
             c.fetch_add(1, Ordering::Relaxed);
         };
@@ -311,8 +336,16 @@ impl Nic {
             count(&self.counters.refused);
         }
         cell.settle(&mut state, now);
+        if state.machine.is_silent() {
+            self.register_timer(&cell, &mut state);
+            return;
+        }
+        if may_owe && owed::may_wait(&cell, &state) {
+            self.owed.note(&cell, &mut state);
+            return;
+        }
         drop(state);
-        list(dirty, &cell);
+        list_owned(dirty, cell);
     }
 
     fn take_timers(&self, now: Instant, due: &mut Vec<u32>, dirty: &mut Vec<Arc<QpCell>>) {
@@ -365,18 +398,27 @@ impl Nic {
         }
     }
 
-    /// Gives a packet to the link that its way says.
-    pub(crate) fn send(
+    /// Gives a packet to the link that its way says; [`Fabric::wake`] must follow.
+    ///
+    /// [`Fabric::wake`]: crate::fabric::Fabric::wake
+    fn send(&self, way: &Way, meta: &Meta, packet: &[u8], now: Instant) -> Result<(), SendError> {
+        match way {
+            Way::Group(group) => self.send_to_group(*group, meta, packet, now),
+            way => self.fabric.send(way, meta, packet, now),
+        }
+    }
+
+    /// As [`Nic::send`], for a packet that no batch follows.
+    pub(crate) fn send_alone(
         &self,
         way: &Way,
         meta: &Meta,
         packet: &[u8],
         now: Instant,
     ) -> Result<(), SendError> {
-        match way {
-            Way::Group(group) => self.send_to_group(*group, meta, packet),
-            way => self.fabric.send(way, meta, packet, now),
-        }
+        let sent = self.send(way, meta, packet, now);
+        self.fabric.wake(way, now);
+        sent
     }
 
     /// Looks at what woke somebody. True when there was anything; a pass must follow then.
@@ -452,5 +494,11 @@ fn with_scratch<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
 pub(crate) fn list(dirty: &mut Vec<Arc<QpCell>>, cell: &Arc<QpCell>) {
     if !cell.listed.swap(true, Ordering::AcqRel) {
         dirty.push(Arc::clone(cell));
+    }
+}
+
+fn list_owned(dirty: &mut Vec<Arc<QpCell>>, cell: Arc<QpCell>) {
+    if !cell.listed.swap(true, Ordering::AcqRel) {
+        dirty.push(cell);
     }
 }

@@ -201,6 +201,7 @@ impl Nic {
         group: IpAddr,
         meta: &Meta,
         packet: &[u8],
+        now: Instant,
     ) -> Result<(), SendError> {
         let here = {
             let joined = self
@@ -236,7 +237,7 @@ impl Nic {
             }
         }
         for route in &known.routes {
-            match self.fabric.send_to_process(route, meta, packet) {
+            match self.fabric.send_to_process(route, meta, packet, now) {
                 Err(SendError::Full) if !sent => return Err(SendError::Full),
                 _ => sent = true,
             }

@@ -22,7 +22,9 @@ use crate::sync::LockExt;
 /// Queue pairs that owe an acknowledgement and nothing else.
 #[derive(Default)]
 pub(crate) struct Owed {
-    cells: Mutex<Vec<Arc<QpCell>>>,
+    /// Those that owe, and some that have paid since.
+    noted: Mutex<Vec<Arc<QpCell>>>,
+    /// How many owe. In a conversation each answer pays, and nobody looks at the list.
     count: AtomicUsize,
 }
 
@@ -33,38 +35,55 @@ impl Owed {
     }
 
     /// Puts a queue pair down.
-    pub(crate) fn note(&self, cell: &Arc<QpCell>) {
-        let mut cells = self.cells.acquire();
-        if !cells.iter().any(|c| Arc::ptr_eq(c, cell)) {
-            cells.push(Arc::clone(cell));
+    pub(crate) fn note(&self, cell: &Arc<QpCell>, state: &mut State) {
+        if state.owes {
+            return;
         }
-        self.count.store(cells.len(), Ordering::Release);
+        state.owes = true;
+        self.count.fetch_add(1, Ordering::AcqRel);
+        if !cell.noted.swap(true, Ordering::AcqRel) {
+            self.noted.acquire().push(Arc::clone(cell));
+        }
     }
 
-    /// The pass that asks sees to those put down so far.
-    pub(crate) fn take(&self, dirty: &mut Vec<Arc<QpCell>>) {
+    /// The queue pair has said all that it had to say.
+    pub(crate) fn paid(&self, state: &mut State) {
+        if state.owes {
+            state.owes = false;
+            self.count.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// The pass that asks sees to those put down so far. With `may_wait`, one that has got something more to answer since
+    /// it was last looked at stays.
+    pub(crate) fn take(&self, dirty: &mut Vec<Arc<QpCell>>, may_wait: bool) {
         if !self.any() {
             return;
         }
-        let mut cells = self.cells.acquire();
-        for cell in cells.drain(..) {
-            list(dirty, &cell);
-        }
-        self.count.store(0, Ordering::Release);
+        self.noted.acquire().retain(|cell| {
+            if may_wait && cell.delivered.swap(false, Ordering::Relaxed) {
+                return true;
+            }
+            // Before it is listed: whoever puts it down again finds it off this list.
+            cell.noted.store(false, Ordering::Release);
+            list(dirty, cell);
+            false
+        });
     }
 
     /// The queue pair has ended.
-    pub(crate) fn forget(&self, cell: &Arc<QpCell>) {
-        let mut cells = self.cells.acquire();
-        cells.retain(|c| !Arc::ptr_eq(c, cell));
-        self.count.store(cells.len(), Ordering::Release);
+    pub(crate) fn forget(&self, cell: &Arc<QpCell>, state: &mut State) {
+        self.paid(state);
+        if cell.noted.swap(false, Ordering::AcqRel) {
+            self.noted.acquire().retain(|c| !Arc::ptr_eq(c, cell));
+        }
     }
 }
 
 /// Whether the acknowledgement that `cell` owes may wait for what the application says: it has just got something to
 /// answer, owes nothing else, and its peer is awake.
 pub(crate) fn may_wait(cell: &QpCell, state: &State) -> bool {
-    cell.delivered.swap(false, Ordering::Relaxed)
+    cell.delivered.load(Ordering::Relaxed)
         && state.machine.owes_only_ack()
         && state.stuck.is_none()
         && state.way.as_ref().is_some_and(Way::leaves_an_awake_peer)

@@ -5,8 +5,8 @@ use adverb_engine::Instant;
 use crate::clock;
 use crate::nic::Nic;
 
-/// Made on entry to a verb: it reads the clock, and nobody reads it again for what the verb does at once. Dropped, it ends
-/// the batch on every link, so that no way out of a verb leaves packets lying. To be made before a queue pair's lock is
+/// Made on entry to a verb: it reads the clock, and nobody reads it again for what the verb does at once. Dropped, it sends
+/// the datagrams that wait for others, so that no way out of a verb leaves packets lying. To be made before a queue pair's lock is
 /// taken, and thus dropped after that is free again.
 pub(crate) struct Pass<'a> {
     nic: &'a Nic,
@@ -31,6 +31,6 @@ impl<'a> Pass<'a> {
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        self.nic.fabric.flush(self.now);
+        self.nic.fabric.flush();
     }
 }

@@ -83,6 +83,8 @@ pub(crate) struct QpCell {
     pub(crate) groups: AtomicU32,
     /// Already on somebody's list of queue pairs to pump.
     pub(crate) listed: AtomicBool,
+    /// On the list of those whose acknowledgement may wait.
+    pub(crate) noted: AtomicBool,
     /// A CQ had no room for a completion of this queue pair.
     pub(crate) cq_failed: AtomicBool,
     /// A receive was reported since somebody last looked: the application has something to answer.
@@ -98,6 +100,8 @@ pub(crate) struct State {
     /// Connected transports: where the peer is, once known.
     pub(crate) way: Option<Way>,
     pub(crate) meta: Option<Meta>,
+    /// Its acknowledgement waits; counted by [`crate::owed`].
+    pub(crate) owes: bool,
     /// When a packet was last given to a link.
     pub(crate) last_sent: Instant,
     /// The peer's number, once known.
@@ -279,6 +283,7 @@ impl Qp {
             blocks_own_multicast: parts.blocks_own_multicast,
             groups: AtomicU32::new(0),
             listed: AtomicBool::new(false),
+            noted: AtomicBool::new(false),
             cq_failed: AtomicBool::new(false),
             delivered: AtomicBool::new(false),
             state: Mutex::new(State {
@@ -286,6 +291,7 @@ impl Qp {
                 destroyed: false,
                 way: None,
                 meta: None,
+                owes: false,
                 last_sent: Instant::ZERO,
                 remote_qpn: 0,
                 recent: None,
@@ -476,6 +482,7 @@ impl Qp {
             let mut state = cell.state.acquire();
             state.destroyed = true;
             state.stuck = None;
+            nic.owed.forget(cell, &mut state);
             cell.forget_completions();
         }
         nic.keys
@@ -483,7 +490,6 @@ impl Qp {
             .unwrap_or_else(PoisonError::into_inner)
             .release_windows_of(QpNum(cell.number));
         nic.leave_all_groups(cell);
-        nic.owed.forget(cell);
         nic.qps.remove(cell.number);
         // Answers that were already handed to a link, such as the last acknowledgement, go out.
         drop(pass);

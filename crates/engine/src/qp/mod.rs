@@ -272,6 +272,11 @@ impl Qp {
         self.responder.answers.is_ack_only() && self.sq.cursor == self.sq.head
     }
 
+    /// Whether [`Qp::poll_transmit`] has nothing to write, and nothing changes by asking it.
+    pub fn is_silent(&self) -> bool {
+        self.responder.answers.is_idle() && self.sq.cursor == self.sq.head
+    }
+
     /// When [`Qp::handle_timeout`] wants to be called, if at all. An idle queue pair has no deadline.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.requester.deadline()

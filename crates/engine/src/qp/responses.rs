@@ -177,7 +177,7 @@ impl Answers {
         self.ack && self.due == 0 && self.nak.is_none()
     }
 
-    const fn is_idle(&self) -> bool {
+    pub(super) const fn is_idle(&self) -> bool {
         self.due == 0 && !self.ack && self.nak.is_none()
     }
 }

@@ -6,7 +6,8 @@
 //! Who may talk to us is decided by the directory, which only our user can enter. What they say is not trusted: a
 //! ring with impossible content is dropped, like the ring of a process that died.
 //!
-//! Locks: one per ring and direction. The lists of peers and of inbound rings are changed on the control path only.
+//! Locks: one per ring and direction. The lists of peers and of inbound rings are changed on the control path only, and
+//! the latter is read without a lock.
 
 mod beacon;
 mod dir;
@@ -22,9 +23,10 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 
 use adverb_mem::{ProcessPage, ring};
+use arc_swap::ArcSwap;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
@@ -85,18 +87,13 @@ impl ShmRoute {
     }
 }
 
-type InboundList = Arc<Vec<Arc<Inbound>>>;
-
 /// The shared-memory link of a process.
 #[derive(Debug)]
 pub struct ShmLink {
     place: Place,
     peers: Mutex<HashMap<u16, Arc<Peer>>>,
-    /// Peers with records that no flush has looked after.
-    touched: Mutex<Vec<Arc<Peer>>>,
-    touched_count: AtomicUsize,
     reminders: Reminders,
-    inbound: RwLock<InboundList>,
+    inbound: ArcSwap<Vec<Arc<Inbound>>>,
     /// Where the next round over the inbound rings begins, so that no ring starves the others.
     turn: AtomicUsize,
     /// Hand-overs, as counted in our page, that have been looked after.
@@ -111,10 +108,8 @@ impl ShmLink {
         Self {
             place,
             peers: Mutex::default(),
-            touched: Mutex::default(),
-            touched_count: AtomicUsize::new(0),
             reminders: Reminders::default(),
-            inbound: RwLock::default(),
+            inbound: ArcSwap::default(),
             turn: AtomicUsize::new(0),
             handovers_seen: AtomicU64::new(0),
             bells_taken: AtomicU64::new(0),
@@ -199,7 +194,8 @@ impl ShmLink {
                     .is_none_or(|(_, inode)| inode != ring.inode)
         };
         if self
-            .inbound()
+            .inbound
+            .load()
             .iter()
             .any(|ring| ring.is_finished() || gone(ring))
         {
@@ -210,7 +206,7 @@ impl ShmLink {
     /// How many rings of others are held, for diagnosis.
     #[must_use]
     pub fn inbound_rings(&self) -> usize {
-        self.inbound().len()
+        self.inbound.load().len()
     }
 
     /// Takes everything that arrived at our socket: bells, and rings that others made for us. Never waits. Says
@@ -282,35 +278,33 @@ impl ShmLink {
                 .for_each(|old| old.retire());
             rings.retain(|ring| !ring.is_finished());
             if rings.len() < MAX_INBOUND {
-                rings.push(ring);
+                rings.push(Arc::clone(&ring));
             }
         });
         Ok(())
     }
 
-    fn inbound(&self) -> InboundList {
-        self.inbound
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    /// Puts one packet (base transport header to padding, no ICRC) into the ring of a process. It is seen from the next
-    /// [`Link::flush`] on.
+    /// Puts one packet (base transport header to padding, no ICRC) into the ring of a process. One that looks sees it at
+    /// once; [`ShmLink::wake`] must follow for one that does not.
     ///
     /// Errors: [`SendError::Full`] when the ring has no room, [`SendError::Unreachable`] when the process has ended.
     pub fn send(&self, to: &ShmRoute, meta: &Meta, packet: &[u8]) -> Result<(), SendError> {
-        if to.peer.send(meta, packet)? {
-            let mut touched = lock(&self.touched);
-            touched.push(to.peer.clone());
-            self.touched_count.store(touched.len(), Ordering::Release);
-        }
-        Ok(())
+        to.peer.send(meta, packet)
     }
 
-    fn change_inbound(&self, change: impl FnOnce(&mut Vec<Arc<Inbound>>)) {
-        let mut list = self.inbound.write().unwrap_or_else(PoisonError::into_inner);
-        change(Arc::make_mut(&mut list));
+    /// Ends a batch of packets to a process: rings its bell if it sleeps. `now_ns` is the monotonic clock.
+    pub fn wake(&self, to: &ShmRoute, now_ns: u64) {
+        if to.peer.wake(self.place.slot(), now_ns) {
+            self.reminders.add(Arc::clone(&to.peer), now_ns);
+        }
+    }
+
+    fn change_inbound(&self, change: impl Fn(&mut Vec<Arc<Inbound>>)) {
+        self.inbound.rcu(|rings| {
+            let mut rings = Vec::clone(rings);
+            change(&mut rings);
+            rings
+        });
     }
 }
 
@@ -319,36 +313,12 @@ impl Link for ShmLink {
         RING_BYTES as usize / 4
     }
 
-    fn flush(&self, now_ns: u64) {
-        if self.touched_count.load(Ordering::Acquire) == 0 {
-            return;
-        }
-        let mut batch = {
-            let mut touched = lock(&self.touched);
-            self.touched_count.store(0, Ordering::Release);
-            std::mem::take(&mut *touched)
-        };
-        for peer in batch.drain(..) {
-            if peer.flush(self.place.slot(), now_ns) {
-                self.reminders.add(peer, now_ns);
-            }
-        }
-        // Gives the space of the list back, so that no batch allocates.
-        let mut touched = lock(&self.touched);
-        if touched.capacity() == 0 {
-            *touched = batch;
-        }
-    }
-
     fn receive(&self, budget: usize, sink: &mut dyn FnMut(&Meta, &[u8])) -> usize {
         if self.handovers_seen.load(Ordering::Acquire) != self.page().handovers() {
             // An error here would come again at the next bell, where somebody hears it.
             let _ = self.drain_bell();
         }
-        if !self.has_inbound() {
-            return 0;
-        }
-        let rings = self.inbound();
+        let rings = self.inbound.load();
         let turn = if rings.len() > 1 {
             self.turn.fetch_add(1, Ordering::Relaxed) % rings.len()
         } else {
@@ -367,12 +337,7 @@ impl Link for ShmLink {
 
     fn has_inbound(&self) -> bool {
         self.handovers_seen.load(Ordering::Acquire) != self.page().handovers()
-            || self
-                .inbound
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-                .iter()
-                .any(|ring| ring.is_ready())
+            || self.inbound.load().iter().any(|ring| ring.is_ready())
     }
 }
 

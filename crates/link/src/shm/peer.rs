@@ -32,8 +32,6 @@ pub(super) struct Peer {
     dead: AtomicBool,
     /// The peer does not have its end of the ring yet.
     handing_over: AtomicBool,
-    /// Records were pushed since somebody last looked whether the bell must be rung.
-    touched: AtomicBool,
     /// Whether it may not have heard of the last records: [`HEARD`], [`UNHEARD`] or [`DOUBTFUL`].
     hearing: AtomicU8,
 }
@@ -81,7 +79,6 @@ impl Peer {
             out: Mutex::new(out),
             dead: AtomicBool::new(false),
             handing_over: AtomicBool::new(true),
-            touched: AtomicBool::new(false),
             hearing: AtomicU8::new(HEARD),
         };
         peer.hand_over(place.slot(), true)?;
@@ -116,8 +113,8 @@ impl Peer {
         }
     }
 
-    /// Pushes a packet. `Ok(true)` if the peer was not touched before and the caller must see to the bell.
-    pub(super) fn send(&self, meta: &Meta, packet: &[u8]) -> Result<bool, SendError> {
+    /// Pushes a packet; [`Peer::wake`] must follow.
+    pub(super) fn send(&self, meta: &Meta, packet: &[u8]) -> Result<(), SendError> {
         if self.is_dead() {
             return Err(SendError::Unreachable);
         }
@@ -127,7 +124,7 @@ impl Peer {
         match out.producer.push(&[&prefix[..prefix_len], packet]) {
             Ok(()) => {
                 out.prefix.sent(meta);
-                Ok(!self.touched.swap(true, Ordering::AcqRel))
+                Ok(())
             }
             Err(PushError::Full) => Err(SendError::Full),
             Err(PushError::TooLong { .. } | PushError::Broken(_)) => {
@@ -137,15 +134,11 @@ impl Peer {
         }
     }
 
-    /// Ends a batch: rings if the peer sleeps.
-    ///
-    /// `touched` goes down before the flag of the peer is looked at. A thread that pushes later finds it down and sees
-    /// to the bell itself; one that pushed earlier and found it up relies on this look, which comes after its push.
+    /// Ends a batch: rings if the peer sleeps. Each thread that has pushed looks itself, after its push.
     ///
     /// True if the peer was not rung, nor is asked about already: the caller must see to it that [`Peer::remind`] is
     /// called until that says otherwise.
-    pub(super) fn flush(&self, own_slot: u16, now_ns: u64) -> bool {
-        self.touched.swap(false, Ordering::AcqRel);
+    pub(super) fn wake(&self, own_slot: u16, now_ns: u64) -> bool {
         if self.is_dead() {
             return false;
         }
@@ -156,10 +149,12 @@ impl Peer {
             self.ring();
             return false;
         }
-        self.hearing.swap(UNHEARD, Ordering::AcqRel) == HEARD
+        // Whoever is to ask already, and has not asked once, asks after this: the load comes after our push.
+        self.hearing.load(Ordering::Acquire) != UNHEARD
+            && self.hearing.swap(UNHEARD, Ordering::AcqRel) == HEARD
     }
 
-    /// A while after a flush that did not ring: rings if the peer has stopped looking. True if it must be asked about
+    /// A while after a [`Peer::wake`] that did not ring: rings if the peer has stopped looking. True if it must be asked about
     /// once more.
     ///
     /// Twice is enough: whoever has looked within the while before the second time has looked after the first, and so

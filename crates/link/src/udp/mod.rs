@@ -301,7 +301,7 @@ impl UdpLink {
     }
 
     /// Adds one packet (base transport header to padding, no ICRC) to the batch of its socket, which leaves when it is
-    /// full or at the next [`Link::flush`].
+    /// full or at the next [`UdpLink::flush`].
     ///
     /// Errors: [`SendError::Full`] when the socket takes no more, [`SendError::Unreachable`] when the route is that of
     /// other sockets.
@@ -311,6 +311,17 @@ impl UdpLink {
         batch.push(endpoint, to, packet, &self.counters)?;
         endpoint.dirty.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Ends a batch: sends what is still held back.
+    pub fn flush(&self) {
+        for endpoint in &self.sockets {
+            if endpoint.dirty.load(Ordering::Acquire)
+                && endpoint.dirty.swap(false, Ordering::AcqRel)
+            {
+                lock(&endpoint.batch).flush(endpoint, &self.counters);
+            }
+        }
     }
 }
 
@@ -393,14 +404,6 @@ fn scope_of(address: &IpAddr, scope_id: u32) -> u32 {
 impl Link for UdpLink {
     fn window_bytes(&self) -> usize {
         self.window_bytes
-    }
-
-    fn flush(&self, _now_ns: u64) {
-        for endpoint in &self.sockets {
-            if endpoint.dirty.swap(false, Ordering::AcqRel) {
-                lock(&endpoint.batch).flush(endpoint, &self.counters);
-            }
-        }
     }
 
     fn receive(&self, budget: usize, sink: &mut dyn FnMut(&Meta, &[u8])) -> usize {

@@ -63,7 +63,7 @@ fn a_batch_arrives_whole_on_both_families() {
         for packet in &sent {
             link.send(&route, packet).unwrap();
         }
-        link.flush(0);
+        link.flush();
         let got = collect(&[&link], sent.len());
         assert_eq!(got.len(), sent.len());
         assert!(got.iter().all(|(meta, _)| meta.src == ip && meta.dst == ip));
@@ -140,7 +140,7 @@ fn processes_of_one_user_share_the_port() {
     for n in 0..10 {
         two.send(&route, &packet(n, 64)).unwrap();
     }
-    two.flush(0);
+    two.flush();
     assert_eq!(
         collect(&[&one, &two], 10).len(),
         10,
@@ -178,7 +178,7 @@ fn a_small_budget_leaves_the_rest_for_later() {
     for n in 0..8 {
         link.send(&route, &packet(n, 64)).unwrap();
     }
-    link.flush(0);
+    link.flush();
     let deadline = Instant::now() + Duration::from_secs(60);
     while link.receive(1, &mut |_, _| {}) == 0 {
         assert!(Instant::now() < deadline);
@@ -227,12 +227,12 @@ fn a_group_reaches_whoever_has_joined_and_nobody_after_leaving() {
     assert_eq!(watched, 1, "joined once, however often it is asked for");
     let packet = [7; 32];
     link.send(&route, &packet).unwrap();
-    link.flush(0);
+    link.flush();
     let got = collect(&[&link], 1);
     assert_eq!((got[0].0.dst, &got[0].1[..]), (group, &packet[..]));
     link.leave(group, |_| ());
     link.send(&route, &packet).unwrap();
-    link.flush(0);
+    link.flush();
     assert_eq!(link.receive(8, &mut |_, _| ()), 0);
 }
 
@@ -255,7 +255,7 @@ fn quick_looks_find_what_comes_to_any_socket() {
         let to = addresses[n % 3];
         let route = link.route(&path_to(to), &[]).unwrap();
         link.send(&route, &packet(n as u8, 32)).unwrap();
-        link.flush(0);
+        link.flush();
         let mut got = None;
         let mut looks = 0;
         while got.is_none() {
@@ -285,7 +285,7 @@ fn the_traffic_class_of_a_path_is_on_the_wire() {
             link.send(&to(0x69), &packet(n, 64)).unwrap();
         }
         link.send(&to(0), &packet(3, 64)).unwrap();
-        link.flush(0);
+        link.flush();
         let got = collect(&[&link], 4);
         let classes: Vec<_> = got.iter().map(|(meta, _)| meta.traffic_class).collect();
         assert_eq!(classes, [0x69, 0x69, 0x69, 0], "{ip}");

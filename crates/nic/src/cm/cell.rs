@@ -157,7 +157,7 @@ impl Cell {
             // Dropped here and not under the queue's lock: requests among it are refused by that.
             drop(channel.events.extract(|e| Arc::ptr_eq(&e.of, self)));
         }
-        self.nic.fabric.flush(now);
+        self.nic.fabric.flush();
     }
 
     /// What follows each step of the machine: messages, events, keys and the next deadline.

@@ -146,7 +146,7 @@ impl Nic {
         let packet = gsi.packet(&mad.emit(), GSI_QPN, dest_qp);
         let mut outbox = gsi.outbox.acquire();
         // Behind what waits already, or messages would overtake each other.
-        if outbox.is_empty() && self.send(way, meta, &packet, now) != Err(SendError::Full) {
+        if outbox.is_empty() && self.send_alone(way, meta, &packet, now) != Err(SendError::Full) {
             return;
         }
         if outbox.len() >= BOUND {
@@ -170,7 +170,7 @@ impl Nic {
             return;
         }
         outbox.retain(|o| {
-            self.send(&o.way, &o.meta, &o.packet, now) == Err(SendError::Full)
+            self.send_alone(&o.way, &o.meta, &o.packet, now) == Err(SendError::Full)
                 && now < o.since.plus_nanos(PATIENCE_NS)
         });
         if !outbox.is_empty() {

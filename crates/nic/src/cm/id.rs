@@ -339,7 +339,7 @@ impl CmId {
 
     /// Ends the batch, and lets the NIC do what else is waiting: the peer may be in this process.
     fn send(&self) {
-        self.cell.nic.fabric.flush(clock::now());
+        self.cell.nic.fabric.flush();
         self.cell.nic.drive_for_user();
     }
 

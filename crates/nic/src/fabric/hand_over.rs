@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use adverb_engine::Instant;
 use adverb_link::shm::ShmRoute;
-use adverb_link::{Link, Meta, SendError, qpn};
+use adverb_link::{Meta, SendError, qpn};
 
 use super::Fabric;
 use crate::sync::LockExt;
@@ -61,7 +61,7 @@ impl Fabric {
         };
         // Behind what waits already, or packets would overtake each other.
         let sent = if held.waiting.is_empty() {
-            self.shm.send(&to, meta, bytes)
+            self.send_to_process(&to, meta, bytes, now)
         } else {
             Err(SendError::Full)
         };
@@ -92,12 +92,13 @@ impl Fabric {
         let sent = held
             .waiting
             .iter()
-            .take_while(|p| self.shm.send(&p.to, &p.meta, &p.bytes) != Err(SendError::Full))
+            .take_while(|p| {
+                self.send_to_process(&p.to, &p.meta, &p.bytes, now) != Err(SendError::Full)
+            })
             .count();
         held.waiting.drain(..sent);
         if sent > 0 {
             held.since = now;
-            self.shm.flush(now.as_nanos());
         }
         held.waiting.is_empty()
     }

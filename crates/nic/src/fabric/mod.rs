@@ -25,7 +25,7 @@ use std::os::fd::AsRawFd;
 
 use adverb_engine::Instant;
 use adverb_link::shm::ShmRoute;
-use adverb_link::{Link, Loopback, Meta, Place, SendError, ShmLink, qpn};
+use adverb_link::{Link, Loopback, Meta, Place, SendError, ShmLink, UdpLink, qpn};
 
 use crate::config::{Config, Links};
 use crate::error::NicError;
@@ -108,20 +108,31 @@ impl Fabric {
         to: &ShmRoute,
         meta: &Meta,
         packet: &[u8],
+        now: Instant,
     ) -> Result<(), SendError> {
-        self.shm.send(to, meta, packet)
+        let sent = self.shm.send(to, meta, packet);
+        self.shm.wake(to, now.as_nanos());
+        sent
     }
 
-    /// Hands what waits in memory, at most `budget` packets of each link, to `sink`; says how many.
-    pub(crate) fn receive(&self, budget: usize, sink: &mut dyn FnMut(&Meta, &[u8])) -> usize {
-        self.shm.receive(budget, sink) + self.loopback.receive(budget, sink)
+    /// Hands what waits in memory, at most `budget` packets of each link, to `sink`: how many, and whether a link may have
+    /// more.
+    pub(crate) fn receive(
+        &self,
+        budget: usize,
+        sink: &mut dyn FnMut(&Meta, &[u8]),
+    ) -> (usize, bool) {
+        let (shm, own) = (
+            self.shm.receive(budget, sink),
+            self.loopback.receive(budget, sink),
+        );
+        (shm + own, shm == budget || own == budget)
     }
 
-    /// Ends a batch on every link.
-    pub(crate) fn flush(&self, now: Instant) {
-        self.shm.flush(now.as_nanos());
+    /// Sends the datagrams that are held back for others to join them.
+    pub(crate) fn flush(&self) {
         if self.has_sockets() {
-            self.each_udp(|link| link.flush(now.as_nanos()));
+            self.each_udp(UdpLink::flush);
         }
     }
 

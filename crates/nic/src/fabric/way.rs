@@ -138,7 +138,8 @@ impl Fabric {
         }
     }
 
-    /// Gives a packet to the link that its way says. Groups are [`crate::multicast`]'s: nothing here reaches one.
+    /// Gives a packet to the link that its way says; [`Fabric::wake`] must follow. Groups are [`crate::multicast`]'s:
+    /// nothing here reaches one.
     pub(crate) fn send(
         &self,
         way: &Way,
@@ -154,6 +155,14 @@ impl Fabric {
                 _ => link.send(route, packet),
             },
             Way::Group(_) => Err(SendError::Unreachable),
+        }
+    }
+
+    /// Ends a batch of packets on a way: a peer that sleeps is woken. Datagrams leave with the pass, since those of other
+    /// queue pairs may travel along.
+    pub(crate) fn wake(&self, way: &Way, now: Instant) {
+        if let Way::Shm(route) = way {
+            self.shm.wake(route, now.as_nanos());
         }
     }
 
