@@ -2,11 +2,12 @@
 //!
 //! The pair is tests/c/survivor.c: two processes that ping-pong, and probe a silent peer with an empty RDMA WRITE so
 //! that there is always something to be missed. The side that survives must end by itself with error completions, use
-//! its device again in the same process, and a fresh pair must work at once. Of five pairs one is perftest instead, where
+//! its device again in the same process, a fresh pair must work at once, and then no process and no file of the dead may be
+//! left over. Of five pairs one is perftest instead, where
 //! the survivor learns of the death by TCP or by its own completions, whichever is first, and one is rping
 //! (`kill_manager`).
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -14,7 +15,8 @@ use anyhow::{Context, Result};
 use crate::args::Args;
 use crate::clients::{LINKS, Ports, hang_report, under_adverb, wait_for_listener};
 use crate::ctests;
-use crate::kill_manager::{self, Death};
+use crate::kill_manager::{self, Death, MANAGED};
+use crate::leftovers::Before;
 use crate::process::{Job, tail};
 use crate::tally::{Outcome, Tally};
 use crate::tree::{self, Release};
@@ -26,8 +28,6 @@ const BOUND: Duration = Duration::from_secs(20);
 const LOST_PEER: i32 = 7;
 /// The same before both sides were connected, seen by TCP.
 const LOST_EARLY: i32 = 8;
-/// The program whose pairs meet by the connection manager.
-const MANAGED: &str = "rping";
 
 pub(crate) fn command(mut args: Args) -> Result<bool> {
     let count = args.value("--count")?.unwrap_or(20);
@@ -55,7 +55,7 @@ pub(crate) fn run(release: &Release, count: u32, seed: Option<u64>) -> Result<bo
         ports: Ports::new(),
         random: Random(seed),
     };
-    let before = shared_files();
+    let before = Before::look();
     for round in 0..count {
         let started = Instant::now();
         let plan = test.plan(round);
@@ -66,8 +66,11 @@ pub(crate) fn run(release: &Release, count: u32, seed: Option<u64>) -> Result<bo
             test.kill_one(&plan)?
         };
         let outcome = match wrong {
-            None => match test.fresh_pair(plan.link)? {
-                None => Outcome::Passed,
+            None => match test.fresh(&plan)? {
+                None => match test.still_there(&before)?.as_slice() {
+                    [] => Outcome::Passed,
+                    left => Outcome::Failed(format!("left over:\n{}", left.join("\n"))),
+                },
                 Some(why) => Outcome::Failed(format!("a fresh pair afterwards: {why}")),
             },
             Some(why) => Outcome::Failed(why),
@@ -75,8 +78,8 @@ pub(crate) fn run(release: &Release, count: u32, seed: Option<u64>) -> Result<bo
         tally.add(&name, started.elapsed().as_secs_f64(), outcome);
     }
     println!(
-        "files in /dev/shm/adverb-*: {before} before, {} after",
-        shared_files()
+        "files where processes meet, before the first death: {}",
+        before.count()
     );
     Ok(tally.finish())
 }
@@ -209,6 +212,35 @@ impl Test<'_> {
         Ok(None)
     }
 
+    /// What is left over when somebody has come: he removes what is the dead's. While he is there, because whoever goes
+    /// leaves his own files to the next one.
+    fn still_there(&mut self, before: &Before) -> Result<Vec<String>> {
+        if !tree::on_path(MANAGED) {
+            return Ok(before.processes_left_over());
+        }
+        let port = self.ports.take();
+        let _visitor = kill_manager::visitor(self.release, &self.logs, port)?;
+        // A process that has just been killed takes a moment to go.
+        let until = Instant::now() + Duration::from_secs(2);
+        loop {
+            let mut left = before.left_over();
+            left.retain(|line| !line.contains(&format!("-p {port}")));
+            if left.is_empty() || Instant::now() > until {
+                return Ok(left);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// A pair of the same kind as the one that was killed, which nobody kills.
+    fn fresh(&mut self, plan: &Plan) -> Result<Option<String>> {
+        if plan.program == MANAGED {
+            let port = self.ports.take();
+            return kill_manager::fresh_pair(self.release, &self.logs, plan.link, port);
+        }
+        self.fresh_pair(plan.link)
+    }
+
     /// Says what is wrong with a pair that nobody kills.
     fn fresh_pair(&mut self, link: &'static str) -> Result<Option<String>> {
         let plan = Plan {
@@ -250,29 +282,4 @@ impl Random {
         self.0 ^= self.0 << 17;
         self.0 >> 11
     }
-}
-
-/// How many files our NICs have in shared memory; dead ones are removed by whoever meets them, so this must not grow.
-fn shared_files() -> usize {
-    fn count(dir: &Path) -> usize {
-        std::fs::read_dir(dir).map_or(0, |entries| {
-            entries
-                .flatten()
-                .map(|entry| {
-                    if entry.path().is_dir() {
-                        count(&entry.path())
-                    } else {
-                        1
-                    }
-                })
-                .sum()
-        })
-    }
-    std::fs::read_dir("/dev/shm").map_or(0, |entries| {
-        entries
-            .flatten()
-            .filter(|entry| entry.file_name().to_string_lossy().starts_with("adverb-"))
-            .map(|entry| count(&entry.path()))
-            .sum()
-    })
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::clients::{Registry, hang_report, under_adverb, wait_until};
 use crate::process::{Job, tail};
@@ -15,6 +15,9 @@ use crate::tree::Release;
 
 /// A death on the same host shows at once; before there is a connection, what is said twice needs seconds.
 const BOUND: Duration = Duration::from_secs(30);
+
+/// The program.
+pub(crate) const MANAGED: &str = "rping";
 
 pub(crate) struct Death {
     pub(crate) of_server: bool,
@@ -86,6 +89,63 @@ pub(crate) fn round(
     Ok(server
         .poll()?
         .map(|status| format!("the server ended: {status}\n{}", tail(&server.output(), 12))))
+}
+
+/// Says what is wrong with a pair that nobody kills. Its server claims a port, and with that removes the claims of the dead.
+pub(crate) fn fresh_pair(
+    release: &Release,
+    logs: &Path,
+    link: &str,
+    port: u16,
+) -> Result<Option<String>> {
+    let start = |name: &str, words: &str| {
+        let mut command: Command = under_adverb(release, link, MANAGED);
+        command.args(["-a", "127.0.0.1", "-C", "3", "-p", &port.to_string()]);
+        command.args(words.split_whitespace());
+        Job::start(&mut command, Some(&logs.join(format!("{port}-{name}.log"))))
+    };
+    let registry = Registry::look(port);
+    let mut server = start("fresh-server", "-s")?;
+    let ready = wait_until(&mut server, "listened", |_| registry.has_new_listener())?;
+    if ready.is_some() {
+        return Ok(ready);
+    }
+    let mut client = start("fresh-client", "-c")?;
+    // The server's status says nothing: rping ends with an error when its client goes.
+    let until = Instant::now() + BOUND;
+    for (name, job, judged) in [
+        ("client", &mut client, true),
+        ("server", &mut server, false),
+    ] {
+        match job.wait_until(until)? {
+            None => {
+                return Ok(Some(format!(
+                    "the {name} did not end\n{}",
+                    hang_report(job)
+                )));
+            }
+            Some(status) if judged && !status.success() => {
+                return Ok(Some(format!(
+                    "{name}: {status}\n{}",
+                    tail(&job.output(), 12)
+                )));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(None)
+}
+
+/// A server that is there to look: it joins, and claims a port, and with both removes what the dead left.
+pub(crate) fn visitor(release: &Release, logs: &Path, port: u16) -> Result<Job> {
+    let registry = Registry::look(port);
+    let mut command: Command = under_adverb(release, "shm", MANAGED);
+    command.args(["-s", "-a", "127.0.0.1", "-p", &port.to_string()]);
+    let mut job = Job::start(&mut command, Some(&logs.join("visitor.log")))?;
+    match wait_until(&mut job, "listened", |_| registry.has_new_listener())? {
+        None => Ok(job),
+        Some(why) => bail!("the visitor: {why}"),
+    }
 }
 
 /// With any status, but not by a signal.

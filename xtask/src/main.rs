@@ -15,6 +15,7 @@ mod fuzz;
 mod interop;
 mod kill;
 mod kill_manager;
+mod leftovers;
 mod memcheck;
 mod mutants;
 mod process;

@@ -16,7 +16,7 @@ use rustix::process::{
     Pid, Resource, Signal, getrlimit, kill_process_group, setrlimit, test_kill_process_group,
 };
 
-use crate::{stacks, tree};
+use crate::{leftovers, stacks, tree};
 
 /// How often a waiting parent looks. Short against the shortest program run here.
 const LOOK: Duration = Duration::from_millis(3);
@@ -30,15 +30,17 @@ pub(crate) struct Job {
     status: Option<ExitStatus>,
 }
 
-/// A command that dies with us.
+/// A command that dies with us, and says that it is ours.
 pub(crate) fn command(program: &Path) -> Command {
-    if tree::on_path("setpriv") {
+    let mut command = if tree::on_path("setpriv") {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(program);
         command
     } else {
         Command::new(program)
-    }
+    };
+    command.env(leftovers::MARK, leftovers::mark());
+    command
 }
 
 impl Job {

@@ -21,8 +21,12 @@ fn pair(dir: &tempfile::TempDir) -> (ShmLink, ShmLink) {
     (join(), join())
 }
 
+/// The way from one to the other, who has taken the ring and has said so.
 fn route(from: &ShmLink, to: &ShmLink) -> ShmRoute {
-    from.route(to.slot()).expect("the peer is alive")
+    let route = from.route(to.slot()).expect("the peer is alive");
+    to.drain_bell().unwrap();
+    from.drain_bell().unwrap();
+    route
 }
 
 /// Whether the bell of `link` rings within `wait`.

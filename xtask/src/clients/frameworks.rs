@@ -28,10 +28,25 @@ const LIBFABRIC: &[(&str, &str, &str, usize)] = &[
     ("verbs", "dgram", "-c -I 50", 4),
 ];
 
-/// Where it is written why a row that fails is run once more, and must pass then. One of its failures is libfabric's own
-/// and shows once in hundreds of runs; the other is not understood, so the first report is printed in full.
-pub(super) fn flaw_of(row: &Row) -> Option<&'static str> {
-    (row.program == "fi_pingpong").then_some("run once more, docs/programs.md")
+/// Why a failed row is run once more and must pass then: a fault of the program's own that shows in what it said, and where
+/// it is described. Whatever else fails has failed.
+pub(super) fn known_flaw(row: &Row, why: &str) -> Option<&'static str> {
+    // libfabric's rxm destroys its queue pair before it has read the last message. The other side is through.
+    let lines: Vec<&str> = why.lines().collect();
+    let hangs = lines
+        .iter()
+        .filter(|l| l.starts_with("-- ") && l.ends_with(" hangs:"));
+    let through = lines
+        .iter()
+        .filter(|l| l.starts_with("-- ") && l.ends_with(": exit status: 0"));
+    let at_the_end = row.program == "fi_pingpong"
+        && row.args.iter().any(|arg| arg.contains("ofi_rxm"))
+        && why.starts_with("did not end")
+        && hangs.count() == 1
+        && through.count() == 1;
+    at_the_end.then_some(
+        "one side is through and the other waits for a message that libfabric threw away (docs/programs.md)",
+    )
 }
 
 /// UCX makes its connections with the help of UD.
@@ -180,5 +195,29 @@ fn mpi(component: &str, setting: &str, sign: Sign) -> Row {
                 Sign::Never("ERROR"),
             ],
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_hang_at_the_end_of_rxm_is_known() {
+        let rows = rows();
+        let of = |word: &str| {
+            let found = rows.iter().find(|r| {
+                r.program == "fi_pingpong" && r.args.iter().any(|arg| arg.contains(word))
+            });
+            found.expect("there is such a row")
+        };
+        let (rxm, dgram) = (of("ofi_rxm"), of("dgram"));
+        let hang =
+            "did not end\n-- server: exit status: 0\n1024 50 =50 1k\n-- client hangs:\nprocess 7";
+        assert!(known_flaw(rxm, hang).is_some());
+        assert!(known_flaw(dgram, hang).is_none());
+        let both = "did not end\n-- server hangs:\n-- client hangs:\nprocess 7";
+        assert!(known_flaw(rxm, both).is_none());
+        assert!(known_flaw(rxm, "server: exit status: 0, client: signal: 11 (SIGSEGV)").is_none());
     }
 }

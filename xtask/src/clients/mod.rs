@@ -115,7 +115,9 @@ pub(crate) fn run_links(
         }
         let started = std::time::Instant::now();
         let mut outcome = run_row(release, row, link, logs, ports)?;
-        if let (Outcome::Failed(why), Some(flaw)) = (&outcome, frameworks::flaw_of(row)) {
+        if let Outcome::Failed(why) = &outcome
+            && let Some(flaw) = frameworks::known_flaw(row, why)
+        {
             println!("AGAIN           {name}: {flaw}");
             println!("      | {}", why.replace('\n', "\n      | "));
             outcome = run_row(release, row, link, logs, ports)?;

@@ -1,13 +1,12 @@
 //! A ring that another process made to send to us.
 
-use std::os::unix::net::UnixDatagram;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use adverb_mem::ring::{Consumer, Watch};
 
-use super::peer::ring_bell;
 use super::record::{MAX_PREFIX, PrefixReader};
+use super::rope::Rope;
 use crate::lock::try_lock;
 use crate::{MAX_PACKET, Meta};
 
@@ -17,9 +16,11 @@ pub(super) struct Inbound {
     pub(super) from: u16,
     /// The slot file of the sender when the ring was handed over.
     pub(super) inode: u64,
+    /// The inode of the ring's memory.
+    pub(super) memory: u64,
     watch: Watch,
-    /// Rings the sender when it waits for space; none if it was gone before we saw its ring.
-    bell: Option<UnixDatagram>,
+    /// To the sender, who may wait for space.
+    rope: Rope,
     reader: Mutex<Reader>,
     /// The ring's content made no sense; it is not looked at again.
     broken: AtomicBool,
@@ -35,12 +36,7 @@ struct Reader {
 }
 
 impl Inbound {
-    pub(super) fn new(
-        from: u16,
-        inode: u64,
-        consumer: Consumer,
-        bell: Option<UnixDatagram>,
-    ) -> Self {
+    pub(super) fn new(from: u16, inode: u64, memory: u64, consumer: Consumer, rope: Rope) -> Self {
         let watch = consumer.watch();
         let record = Box::new([0; MAX_PREFIX + MAX_PACKET]);
         let reader = Mutex::new(Reader {
@@ -51,8 +47,9 @@ impl Inbound {
         Self {
             from,
             inode,
+            memory,
             watch,
-            bell,
+            rope,
             reader,
             broken: AtomicBool::new(false),
             retired: AtomicBool::new(false),
@@ -108,11 +105,9 @@ impl Inbound {
             sink(&meta, packet);
             count += 1;
         }
-        if consumer.take_wake()
-            && let Some(bell) = &self.bell
-        {
+        if consumer.take_wake() {
             // A bell that nobody owns needs no ringing.
-            let _ = ring_bell(bell);
+            let _ = self.rope.ring();
         }
         count
     }

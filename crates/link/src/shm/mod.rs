@@ -11,18 +11,21 @@
 
 mod beacon;
 mod dir;
+mod hand_over;
 mod inbound;
 mod lock;
 mod peer;
 pub(crate) mod place;
 mod record;
 mod reminders;
+mod roll_call;
+mod rope;
 
 use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use adverb_mem::{ProcessPage, ring};
@@ -31,12 +34,13 @@ use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 pub use self::dir::private_dir;
+use self::hand_over::{MESSAGE_MAX, Message, inode_of, tell_taken};
 use self::inbound::Inbound;
 pub use self::lock::{LOCK_PATIENCE, Lock};
 use self::peer::Peer;
 pub use self::place::Place;
 use self::reminders::Reminders;
-use crate::lock::lock;
+use crate::lock::{lock, try_lock};
 use crate::qpn::SLOT_MAX;
 use crate::{Link, Meta, SendError};
 
@@ -44,8 +48,6 @@ use crate::{Link, Meta, SendError};
 const RING_BYTES: u32 = 1 << 20;
 /// The message that only wakes.
 const BELL: u8 = b'!';
-/// What a hand-over begins with; the version of the record format is part of it.
-const HANDOVER: [u8; 4] = *b"avr1";
 /// Rings that others may have handed to us. A sound peer has one, and one more while a new one replaces it.
 const MAX_INBOUND: usize = 2 * SLOT_MAX as usize;
 
@@ -87,11 +89,13 @@ impl ShmRoute {
     }
 }
 
+type Peers = HashMap<u16, Arc<Peer>>;
+
 /// The shared-memory link of a process.
 #[derive(Debug)]
 pub struct ShmLink {
     place: Place,
-    peers: Mutex<HashMap<u16, Arc<Peer>>>,
+    peers: Mutex<Peers>,
     reminders: Reminders,
     inbound: ArcSwap<Vec<Arc<Inbound>>>,
     /// Where the next round over the inbound rings begins, so that no ring starves the others.
@@ -99,6 +103,9 @@ pub struct ShmLink {
     /// Hand-overs, as counted in our page, that have been looked after.
     handovers_seen: AtomicU64,
     bells_taken: AtomicU64,
+    /// Somebody was met; `roll_call.rs` has more.
+    met: AtomicBool,
+    looked_at: AtomicUsize,
 }
 
 impl ShmLink {
@@ -113,6 +120,8 @@ impl ShmLink {
             turn: AtomicUsize::new(0),
             handovers_seen: AtomicU64::new(0),
             bells_taken: AtomicU64::new(0),
+            met: AtomicBool::new(false),
+            looked_at: AtomicUsize::new(0),
         }
     }
 
@@ -163,8 +172,10 @@ impl ShmLink {
             peers.remove(&slot);
         }
         let (file, inode) = self.place.living(slot)?;
+        self.look_at_peers(&mut peers);
         let peer = Arc::new(Peer::open(&self.place, slot, &file, inode).ok()?);
         peers.insert(slot, peer.clone());
+        self.met.store(true, Ordering::Release);
         Some(ShmRoute { peer })
     }
 
@@ -186,20 +197,8 @@ impl ShmLink {
 
     /// Drops the inbound rings of processes that are gone, once they are empty.
     pub fn sweep(&self) {
-        let gone = |ring: &Inbound| {
-            !ring.is_ready()
-                && self
-                    .place
-                    .living(ring.from)
-                    .is_none_or(|(_, inode)| inode != ring.inode)
-        };
-        if self
-            .inbound
-            .load()
-            .iter()
-            .any(|ring| ring.is_finished() || gone(ring))
-        {
-            self.change_inbound(|rings| rings.retain(|ring| !ring.is_finished() && !gone(ring)));
+        if self.inbound.load().iter().any(|ring| self.is_gone(ring)) {
+            self.change_inbound(|rings| rings.retain(|ring| !self.is_gone(ring)));
         }
     }
 
@@ -216,7 +215,7 @@ impl ShmLink {
         let handovers = self.page().handovers();
         let mut any = false;
         loop {
-            let mut message = [0; 16];
+            let mut message = [0; MESSAGE_MAX];
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -233,12 +232,16 @@ impl ShmLink {
                 Err(error) => return Err(error.into()),
             };
             any = true;
-            let from = message.get(..len).and_then(parse_handover);
-            for fd in control.drain().filter_map(rights).flatten() {
-                if let Some(from) = from {
-                    // A ring that cannot be used is its maker's loss; it will see that nobody reads.
-                    let _ = self.attach(from, &fd);
+            match message.get(..len).and_then(Message::parse) {
+                Some(Message::Ring { from }) => {
+                    // Without a free descriptor there is none here; whoever hears nothing offers his ring again.
+                    for fd in control.drain().filter_map(rights).flatten() {
+                        // A ring that cannot be used is its maker's loss; it will see that nobody reads.
+                        let _ = self.attach(from, &fd);
+                    }
                 }
+                Some(Message::Taken { by, inode }) => self.note_taken(by, inode),
+                None => {}
             }
         }
         self.handovers_seen.store(handovers, Ordering::Release);
@@ -267,21 +270,39 @@ impl ShmLink {
     }
 
     fn attach(&self, from: u16, fd: &OwnedFd) -> io::Result<()> {
-        // The sender may have ended already. What it sent before counts all the same; the next sweep drops the ring.
-        let inode = self.place.living(from).map_or(0, |(_, inode)| inode);
-        let bell = self.place.bell_of(from).ok();
-        let ring = Arc::new(Inbound::new(from, inode, ring::open(fd)?, bell));
-        self.change_inbound(|rings| {
-            rings
-                .iter()
-                .filter(|old| old.from == from)
-                .for_each(|old| old.retire());
-            rings.retain(|ring| !ring.is_finished());
-            if rings.len() < MAX_INBOUND {
-                rings.push(Arc::clone(&ring));
-            }
-        });
+        let memory = inode_of(fd)?;
+        let rope = self.place.rope_to(from)?;
+        // Offered again before he heard that we have it.
+        let known = |ring: &Arc<Inbound>| ring.from == from && ring.memory == memory;
+        if !self.inbound.load().iter().any(known) {
+            // The sender may have ended already. What it sent before counts all the same; the next sweep drops the ring.
+            let inode = self.place.living(from).map_or(0, |(_, inode)| inode);
+            let consumer = ring::open(fd)?;
+            let ring = Arc::new(Inbound::new(from, inode, memory, consumer, rope.clone()));
+            self.change_inbound(|rings| {
+                rings
+                    .iter()
+                    .filter(|old| old.from == from)
+                    .for_each(|old| old.retire());
+                rings.retain(|ring| !ring.is_finished());
+                self.look_at_rings(rings);
+                if rings.len() < MAX_INBOUND {
+                    rings.push(Arc::clone(&ring));
+                }
+            });
+            self.met.store(true, Ordering::Release);
+        }
+        tell_taken(&rope, self.place.slot(), memory);
         Ok(())
+    }
+
+    fn note_taken(&self, by: u16, inode: u64) {
+        // Whoever holds the list is just meeting somebody. Then the ring is offered again, and acknowledged again.
+        if let Some(peers) = try_lock(&self.peers)
+            && let Some(peer) = peers.get(&by)
+        {
+            peer.note_taken(inode);
+        }
     }
 
     /// Puts one packet (base transport header to padding, no ICRC) into the ring of a process. One that looks sees it at
@@ -339,17 +360,6 @@ impl Link for ShmLink {
         self.handovers_seen.load(Ordering::Acquire) != self.page().handovers()
             || self.inbound.load().iter().any(|ring| ring.is_ready())
     }
-}
-
-fn handover_message(own_slot: u16) -> [u8; 6] {
-    let [a, b] = own_slot.to_le_bytes();
-    let [h, i, j, k] = HANDOVER;
-    [h, i, j, k, a, b]
-}
-
-fn parse_handover(message: &[u8]) -> Option<u16> {
-    let slot = u16::from_le_bytes(message.strip_prefix(&HANDOVER)?.try_into().ok()?);
-    (1..=SLOT_MAX).contains(&slot).then_some(slot)
 }
 
 fn rights(message: RecvAncillaryMessage<'_>) -> Option<impl Iterator<Item = OwnedFd>> {

@@ -1,22 +1,18 @@
 //! The way to one other process: its page, its bell, and the ring from us to it.
 
 use std::fs::File;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixDatagram;
+use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use adverb_mem::ProcessPage;
 use adverb_mem::ring::{self, Producer, PushError};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
+use super::RING_BYTES;
+use super::hand_over::Offer;
 use super::place::Place;
 use super::record::{MAX_PREFIX, PrefixWriter};
-use super::{BELL, RING_BYTES, handover_message};
+use super::rope::{Bell, Rope};
 use crate::lock::lock;
 use crate::{Meta, SendError};
 
@@ -27,10 +23,10 @@ pub(super) struct Peer {
     /// The slot file that we mapped.
     pub(super) inode: u64,
     page: ProcessPage,
-    bell: UnixDatagram,
+    rope: Rope,
     out: Mutex<Outbound>,
     dead: AtomicBool,
-    /// The peer does not have its end of the ring yet.
+    /// The peer has not said yet that it has its end of the ring.
     handing_over: AtomicBool,
     /// Whether it may not have heard of the last records: [`HEARD`], [`UNHEARD`] or [`DOUBTFUL`].
     hearing: AtomicU8,
@@ -47,15 +43,9 @@ const DOUBTFUL: u8 = 2;
 struct Outbound {
     producer: Producer,
     prefix: PrefixWriter,
-    /// The memfd of the ring, until the peer has it.
-    to_hand_over: Option<OwnedFd>,
+    /// The ring, until the peer says that it has it.
+    offer: Option<Offer>,
 }
-
-/// How long a hand-over waits for room in the peer's socket.
-const HANDOVER_WAIT: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
 
 impl Peer {
     /// Maps the page in `file`, makes a ring to its owner and hands it over.
@@ -64,52 +54,47 @@ impl Peer {
         if place.is_known_dead(&page) {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        let bell = place.bell_of(slot)?;
+        let rope = place.rope_to(slot)?;
         let (producer, fd) = ring::create(RING_BYTES)?;
+        let mut offer = Offer::new(fd)?;
+        // If its socket is full even after a while, a later flush tries again.
+        if offer.make(&rope, place.slot())? {
+            page.note_handover();
+        }
         let out = Outbound {
             producer,
             prefix: PrefixWriter::default(),
-            to_hand_over: Some(fd),
+            offer: Some(offer),
         };
-        let peer = Self {
+        Ok(Self {
             slot,
             inode,
             page,
-            bell,
+            rope,
             out: Mutex::new(out),
             dead: AtomicBool::new(false),
             handing_over: AtomicBool::new(true),
             hearing: AtomicU8::new(HEARD),
-        };
-        peer.hand_over(place.slot(), true)?;
-        Ok(peer)
+        })
     }
 
-    /// Gives the peer its end of the ring. If its socket is full even after a while, a later flush tries again; what
-    /// is pushed meanwhile waits in the ring.
-    fn hand_over(&self, own_slot: u16, patient: bool) -> io::Result<()> {
+    /// Offers the peer its end of the ring once more, if it is time. What is pushed meanwhile waits in the ring.
+    fn offer_again(&self, own_slot: u16, now_ns: u64) -> io::Result<()> {
         let mut out = lock(&self.out);
-        let Some(fd) = &out.to_hand_over else {
-            return Ok(());
-        };
-        loop {
-            match send_fd(&self.bell, &handover_message(own_slot), fd) {
-                Ok(()) => {
-                    out.to_hand_over = None;
-                    self.handing_over.store(false, Ordering::Relaxed);
-                    self.page.note_handover();
-                    return Ok(());
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if patient => {
-                    let mut writable = [PollFd::new(&self.bell, PollFlags::OUT)];
-                    if poll(&mut writable, Some(&HANDOVER_WAIT)) == Ok(0) {
-                        return Ok(());
-                    }
-                }
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(error) => return Err(error.into()),
-            }
+        if let Some(offer) = &mut out.offer
+            && offer.make_again(&self.rope, own_slot, now_ns)?
+        {
+            self.page.note_handover();
+        }
+        Ok(())
+    }
+
+    /// The peer says that it has the ring with this memory.
+    pub(super) fn note_taken(&self, inode: u64) {
+        let mut out = lock(&self.out);
+        if out.offer.as_ref().is_some_and(|offer| offer.is_of(inode)) {
+            out.offer = None;
+            self.handing_over.store(false, Ordering::Relaxed);
         }
     }
 
@@ -142,7 +127,8 @@ impl Peer {
         if self.is_dead() {
             return false;
         }
-        if self.handing_over.load(Ordering::Relaxed) && self.hand_over(own_slot, false).is_err() {
+        if self.handing_over.load(Ordering::Relaxed) && self.offer_again(own_slot, now_ns).is_err()
+        {
             self.forget();
         }
         if self.page.should_ring(now_ns) {
@@ -178,7 +164,7 @@ impl Peer {
     }
 
     fn ring(&self) {
-        if ring_bell(&self.bell) == Bell::Gone {
+        if self.rope.ring() == Bell::Gone {
             self.forget();
         }
     }
@@ -212,37 +198,4 @@ impl Peer {
                 .is_some_and(|(_, inode)| inode == self.inode)
             && !place.is_known_dead(&self.page)
     }
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Bell {
-    /// Rung, or so many bells wait already that one more would say nothing new.
-    Rung,
-    /// Nobody owns the bell any more.
-    Gone,
-}
-
-/// Wakes the owner of the bell that `bell` is connected to. Never waits.
-pub(super) fn ring_bell(bell: &UnixDatagram) -> Bell {
-    loop {
-        match rustix::net::send(bell, &[BELL], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => return Bell::Rung,
-            Err(Errno::INTR) => {}
-            Err(_) => return Bell::Gone,
-        }
-    }
-}
-
-fn send_fd(bell: &UnixDatagram, message: &[u8], fd: &OwnedFd) -> Result<(), Errno> {
-    let fds = [fd.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(&fds));
-    sendmsg(
-        bell,
-        &[IoSlice::new(message)],
-        &mut control,
-        SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
-    )?;
-    Ok(())
 }

@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use adverb_mem::ProcessPage;
 use rustix::fs::{FlockOperation, flock};
@@ -23,7 +24,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::beacon;
 use super::dir::named;
 use super::lock::{LOCK_PATIENCE, Lock, lock_exclusive};
-use super::peer::ring_bell;
+use super::rope::Rope;
 use crate::qpn::SLOT_MAX;
 
 /// The slot that this process holds, as long as the value lives.
@@ -33,8 +34,9 @@ pub struct Place {
     slot: u16,
     page: ProcessPage,
     bell: UnixDatagram,
-    /// The other end of our own bell.
-    own_rope: UnixDatagram,
+    /// Sends to the bells of all others.
+    socket: Arc<UnixDatagram>,
+    own_rope: Rope,
     /// Tells those who meet elsewhere that we meet here.
     _beacon: Option<UnixDatagram>,
     pid_namespace: u64,
@@ -79,14 +81,15 @@ impl Place {
         let _ = fs::remove_file(&path);
         let bell = UnixDatagram::bind(&path).map_err(|error| named(error, &path))?;
         bell.set_nonblocking(true)?;
-        let own_rope = UnixDatagram::unbound()?;
-        own_rope.set_nonblocking(true)?;
-        own_rope.connect(&path)?;
+        let socket = Arc::new(UnixDatagram::unbound()?);
+        socket.set_nonblocking(true)?;
+        let own_rope = Rope::new(&socket, &path)?;
         Ok(Self {
             dir: dir.to_path_buf(),
             slot,
             page,
             bell,
+            socket,
             own_rope,
             _beacon: beacon::light(dir, slot),
             pid_namespace,
@@ -170,15 +173,12 @@ impl Place {
     /// Rings our own bell, for a thread of ours that sleeps.
     pub(super) fn ring_own(&self) {
         // Without an owner of the bell nobody sleeps on it.
-        let _ = ring_bell(&self.own_rope);
+        let _ = self.own_rope.ring();
     }
 
-    /// A socket that rings the bell of `slot`.
-    pub(super) fn bell_of(&self, slot: u16) -> io::Result<UnixDatagram> {
-        let bell = UnixDatagram::unbound()?;
-        bell.set_nonblocking(true)?;
-        bell.connect(bell_path(&self.dir, slot))?;
-        Ok(bell)
+    /// What rings the bell of `slot`.
+    pub(super) fn rope_to(&self, slot: u16) -> io::Result<Rope> {
+        Rope::new(&self.socket, &bell_path(&self.dir, slot))
     }
 }
 

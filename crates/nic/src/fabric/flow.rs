@@ -43,6 +43,11 @@ impl Fabric {
         flows.insert(slot, Arc::clone(&flow));
         Some(flow)
     }
+
+    /// Of processes that have ended nothing is kept.
+    pub(super) fn forget_dead_flows(&self) {
+        self.flows.known.acquire().retain(|_, flow| !flow.is_dead());
+    }
 }
 
 /// The traffic from this process to one peer.

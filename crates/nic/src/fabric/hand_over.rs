@@ -103,6 +103,12 @@ impl Fabric {
         held.waiting.is_empty()
     }
 
+    /// The ways to processes that have ended are given up.
+    pub(super) fn forget_dead_routes(&self) {
+        let mut held = self.hand_over.held.acquire();
+        held.routes.retain(|_, route| !route.is_dead());
+    }
+
     /// Whether something waits for another process to make room.
     pub(crate) fn hands_over(&self) -> bool {
         !self.hand_over.held.acquire().waiting.is_empty()

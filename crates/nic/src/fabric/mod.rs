@@ -12,10 +12,12 @@
 //! | when must a queue pair be looked at again | `timers.rs` |
 //! | who sleeps when, and who wakes whom | `sleep.rs` |
 //! | how does the death of a peer show | `deaths.rs` |
+//! | how are those forgotten whose death nobody tells | `roll_call.rs` |
 
 mod deaths;
 mod flow;
 mod hand_over;
+mod roll_call;
 mod sleep;
 mod sockets;
 mod timers;
@@ -34,9 +36,10 @@ use crate::fork;
 use deaths::Deaths;
 use flow::Flows;
 use hand_over::HandOver;
+use roll_call::RollCall;
 use sleep::Watch;
 use sockets::Sockets;
-use timers::Timers;
+use timers::{ROLL_CALL, Timers};
 
 pub(crate) use flow::RETRY_NS;
 pub(crate) use sleep::Woken;
@@ -55,6 +58,7 @@ pub(crate) struct Fabric {
     hand_over: HandOver,
     timers: Timers,
     deaths: Deaths,
+    roll_call: RollCall,
     watch: Watch,
 }
 
@@ -75,6 +79,7 @@ impl Fabric {
             hand_over: HandOver::default(),
             timers,
             deaths: Deaths::default(),
+            roll_call: RollCall::default(),
             watch,
         })
     }
@@ -151,6 +156,9 @@ impl Fabric {
     /// Tells the peers that somebody looks.
     pub(crate) fn note_drive(&self, now: Instant) {
         self.shm.page().note_drive(now.as_nanos());
+        if self.shm.has_met() {
+            self.expect_deaths(now);
+        }
     }
 
     /// Asks peers whether they have seen what they were sent a while ago.
@@ -177,5 +185,9 @@ impl Fabric {
     /// Who is to be looked at by now.
     pub(crate) fn take_due(&self, now: Instant, into: &mut Vec<u32>) {
         self.timers.take_due(now, into);
+        if into.contains(&ROLL_CALL) {
+            into.retain(|who| *who != ROLL_CALL);
+            self.call_roll(now);
+        }
     }
 }

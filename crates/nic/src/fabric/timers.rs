@@ -26,6 +26,9 @@ pub(crate) const HELD_BACK: u32 = 0;
 /// In place of a QP: the connection manager.
 pub(crate) const CONNECTIONS: u32 = 1;
 
+/// In place of a QP: whether all those still live whom this process has met. A number above those of queue pairs.
+pub(super) const ROLL_CALL: u32 = u32::MAX;
+
 pub(super) struct Timers {
     heap: Mutex<BinaryHeap<Reverse<(u64, u32)>>>,
     /// The earliest entry, so that a poll costs one load.
