@@ -69,10 +69,11 @@ fn packets_cross_in_both_directions() {
 fn the_bell_rings_for_a_sleeper_and_once() {
     let dir = tempfile::tempdir().unwrap();
     let (one, two) = pair(&dir);
-    let to_two = route(&one, &two);
+    let to_two = one.route(two.slot()).expect("the peer is alive");
     two.page().note_drive(1_000);
     assert!(two.drain_bell().unwrap(), "the hand-over of the ring");
     assert!(!two.drain_bell().unwrap());
+    assert!(one.drain_bell().unwrap(), "the word that it was taken");
 
     let now = 5_000;
     one.send(&to_two, &META, &[1; 12]).unwrap();
