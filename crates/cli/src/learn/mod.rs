@@ -3,6 +3,10 @@
 
 mod asynchronous;
 mod events;
+mod meanwhile;
+mod objects;
+mod posting;
+mod spinning;
 mod states;
 
 use std::error::Error;
@@ -24,9 +28,29 @@ pub(crate) const LESSONS: &[Lesson] = &[
         main: asynchronous::main,
     },
     Lesson {
+        name: "objects",
+        title: "PD, MR, CQ, QP",
+        main: objects::main,
+    },
+    Lesson {
         name: "states",
         title: "From RESET to RTS",
         main: states::main,
+    },
+    Lesson {
+        name: "posting",
+        title: "Posting: requests, pieces, signals",
+        main: posting::main,
+    },
+    Lesson {
+        name: "spinning",
+        title: "Spinning on a completion queue",
+        main: spinning::main,
+    },
+    Lesson {
+        name: "meanwhile",
+        title: "Doing other work meanwhile",
+        main: meanwhile::main,
     },
     Lesson {
         name: "events",
