@@ -109,8 +109,12 @@ impl Turn<'_> {
     /// time is up, or after a signal.
     pub(crate) fn next(&self, timeout: Option<Duration>) -> Result<Option<*mut c::ibv_cq>> {
         let ctx = &self.channel.ctx;
-        // Without a timeout the library may do the waiting: the software NIC then needs one
-        // context switch less.
+        // Where the library does the waiting, the software NIC needs one context switch less.
+        if let Some(timeout) = timeout.filter(|timeout| !timeout.is_zero())
+            && let Some(next) = self.next_of_soft(timeout)
+        {
+            return next;
+        }
         if timeout.is_some() && !sys::wait_readable(self.channel.as_fd().as_raw_fd(), timeout)? {
             return Ok(None);
         }
@@ -134,6 +138,41 @@ impl Turn<'_> {
         // it waits for that.
         unsafe { (ctx.verbs.ack_cq_events)(cq, 1) };
         Ok(Some(cq))
+    }
+}
+
+impl Turn<'_> {
+    /// The same from the software NIC, which knows how to wait for a while. `None` on other devices, and where
+    /// the descriptor was made non-blocking.
+    #[cfg(feature = "soft")]
+    fn next_of_soft(&self, timeout: Duration) -> Option<Result<Option<*mut c::ibv_cq>>> {
+        let ctx = &self.channel.ctx;
+        if !ptr::eq(ctx.verbs, adverb_provider::verbs()) {
+            return None;
+        }
+        // SAFETY: the channel is alive, and one of the software NIC's.
+        match unsafe { adverb_provider::next_cq_event(self.channel.raw(), timeout) } {
+            Ok(cq) => {
+                if let Some(cq) = cq {
+                    // SAFETY: as in `next`.
+                    unsafe { (ctx.verbs.ack_cq_events)(cq, 1) };
+                }
+                Some(Ok(cq))
+            }
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EAGAIN) => None,
+                errno => Some(Err(sys::failure(
+                    "ibv_get_cq_event",
+                    &ctx.name,
+                    errno.unwrap_or(libc::EIO),
+                ))),
+            },
+        }
+    }
+
+    #[cfg(not(feature = "soft"))]
+    fn next_of_soft(&self, _timeout: Duration) -> Option<Result<Option<*mut c::ibv_cq>>> {
+        None
     }
 }
 

@@ -13,6 +13,7 @@ use adverb_abi::types::{self as c, Zeroed};
 use crate::channel::{ChannelInner, CompletionChannel};
 use crate::context::{Context, ContextInner};
 use crate::error::{Error, Result};
+use crate::pace::Pace;
 use crate::slab::Slab;
 use crate::sync::lock;
 use crate::sys;
@@ -112,6 +113,7 @@ impl CompletionQueueBuilder {
             channel,
             own_channel,
             capacity: u32::try_from(granted).unwrap_or(0),
+            pace: Pace::new(),
             state: Mutex::new(Dispatch {
                 routes: Routes::default(),
                 shared: Vec::new(),
@@ -135,6 +137,7 @@ pub(crate) struct CqInner {
     /// Whether nobody else's events arrive on the channel.
     own_channel: bool,
     capacity: u32,
+    pub(crate) pace: Pace,
     state: Mutex<Dispatch>,
 }
 

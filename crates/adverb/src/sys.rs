@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::RawFd;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
@@ -61,20 +61,18 @@ pub(crate) fn check(rc: libc::c_int, verb: &'static str, object: &str) -> Result
 
 /// Waits until `fd` is readable. `false` when the time is up first.
 pub(crate) fn wait_readable(fd: RawFd, timeout: Option<Duration>) -> io::Result<bool> {
-    // Rounded up, so that a short timeout does not become a spin.
-    let millis = timeout.map_or(-1, |t| {
-        t.as_nanos()
-            .div_ceil(1_000_000)
-            .try_into()
-            .unwrap_or(libc::c_int::MAX)
+    let timeout = timeout.map(|t| libc::timespec {
+        tv_sec: t.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: t.subsec_nanos().into(),
     });
+    let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
     let mut poll = libc::pollfd {
         fd,
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: `poll` is one valid pollfd.
-    match unsafe { libc::poll(&raw mut poll, 1, millis) } {
+    // SAFETY: `poll` is one valid pollfd, and the time lives as long as the call.
+    match unsafe { libc::ppoll(&raw mut poll, 1, timeout, ptr::null()) } {
         -1 => {
             let error = io::Error::last_os_error();
             // The caller looks at the clock again.

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use adverb_abi::inline;
+use adverb_wait::{Counters as WaitCounters, Step};
 
 use crate::cq::CompletionQueue;
 use crate::error::Result;
@@ -31,7 +32,10 @@ const CLOCK_EVERY: u32 = 16;
 /// |---|---|---|
 /// | `Busy` | well under a microsecond | one processor, always |
 /// | `Event` | one wake-up, 5 to 50 µs | nothing while nothing happens |
-/// | `Adaptive` | as `Busy` when the answer comes soon, else as `Event` | `spin` per wait |
+/// | `Adaptive` | as `Busy` when the answer comes soon or at a steady pace, else as `Event` | at most twice what the best choice that knows the future does, and a constant |
+///
+/// `Adaptive` learns, queue by queue, how messages come and what a wake-up costs. docs/waiting.md
+/// in the repository has the rule, and what it costs under twenty kinds of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
     /// Poll until something is there. After the first few hundred polls the thread yields now
@@ -39,25 +43,57 @@ pub enum Wait {
     Busy,
     /// Sleep until the device raises an event.
     Event,
-    /// Poll for `spin`, then sleep.
-    Adaptive {
-        /// How long to poll. About the cost of a wake-up is never worse than twice the best
-        /// choice that knows the future.
-        spin: Duration,
-    },
+    /// Poll for as long as pays, then sleep: until the event, or until shortly before the next
+    /// message is due. Of several threads on one queue one polls at a time, and the others sleep.
+    /// The first such wait of a process takes 10 ms more, in which a wake-up is measured.
+    Adaptive(Limits),
 }
 
-impl Wait {
-    /// The default budget of `Adaptive`: what a wake-up across processors costs on a small
-    /// virtual machine.
-    pub const DEFAULT_SPIN: Duration = Duration::from_micros(40);
-}
-
-/// `Adaptive` with [`DEFAULT_SPIN`](Wait::DEFAULT_SPIN).
+/// `Adaptive` without limits.
 impl Default for Wait {
     fn default() -> Self {
-        Self::Adaptive {
-            spin: Self::DEFAULT_SPIN,
+        Self::Adaptive(Limits::default())
+    }
+}
+
+/// What `Wait::Adaptive` may do. The default allows everything and asks for nothing.
+///
+/// ```
+/// use adverb::{Limits, Wait};
+/// use std::time::Duration;
+/// let frugal = Wait::Adaptive(Limits { cpu_percent: 20, ..Limits::default() });
+/// let brief = Wait::Adaptive(Limits { most_spin: Some(Duration::from_micros(10)), ..Limits::default() });
+/// # assert_ne!(frugal, brief);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Limits {
+    /// Share of one processor that may be polled away, 0 to 100 percent; more counts as 100. Kept
+    /// over every stretch of time, up to one allowance for 20 ms. A change begins with a full allowance.
+    pub cpu_percent: u32,
+    /// The longest that one wait may poll. `None`: as long as pays.
+    pub most_spin: Option<Duration>,
+    /// What sleeping may add to a message on average, of late. While it adds more, the thread
+    /// polls instead, as far as the other two allow it. `None`: whatever pays.
+    pub latency_goal: Option<Duration>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            cpu_percent: 100,
+            most_spin: None,
+            latency_goal: None,
+        }
+    }
+}
+
+impl From<Limits> for adverb_wait::Limits {
+    fn from(limits: Limits) -> Self {
+        let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            cpu_percent: limits.cpu_percent,
+            most_spin_ns: limits.most_spin.map(ns),
+            goal_ns: limits.latency_goal.map(ns),
         }
     }
 }
@@ -199,25 +235,70 @@ impl CompletionQueue {
         if found > 0 {
             return Ok(found);
         }
-        let start = Instant::now();
-        let deadline = timeout.and_then(|t| start.checked_add(t));
-        let spin_until = match how {
-            Wait::Busy => return self.spin(out, deadline),
-            Wait::Event => Some(start),
-            Wait::Adaptive { spin } => start.checked_add(spin),
+        let deadline = deadline(timeout);
+        match how {
+            Wait::Busy => self.spin(out, deadline),
+            Wait::Event => self.sleep(out, deadline),
+            Wait::Adaptive(limits) => self.adapt(out, limits, deadline),
+        }
+    }
+
+    /// What adaptive waiting on this queue has done so far. `None` before the first such wait has
+    /// ended; a wait that still goes on is not in it.
+    pub fn wait_counters(&self) -> Option<WaitCounters> {
+        self.inner.pace.seen().map(|(counters, _)| counters)
+    }
+
+    /// What a wake-up is believed to cost here: measured before the first adaptive wait, and
+    /// learned from the sleeps on this queue since. `None` before the first has ended.
+    pub fn wake_up_cost(&self) -> Option<Duration> {
+        let (_, ns) = self.inner.pace.seen()?;
+        Some(Duration::from_nanos(ns))
+    }
+
+    fn adapt(
+        &self,
+        out: &mut Vec<Completion>,
+        limits: Limits,
+        deadline: Option<Instant>,
+    ) -> Result<usize> {
+        let channel = self.inner.own_channel()?;
+        let Some(mut pace) = self.inner.pace.lend(limits.into()) else {
+            return self.sleep(out, deadline);
         };
-        // `None` is never.
-        let spin_until = match (spin_until, deadline) {
-            (Some(spin), Some(deadline)) => Some(spin.min(deadline)),
-            (one, other) => one.or(other),
-        };
-        if spin_until != Some(start) {
-            let found = self.spin(out, spin_until)?;
+        let end = deadline.map(|deadline| pace.at(deadline));
+        loop {
+            let now = pace.now();
+            if end.is_some_and(|end| now >= end) {
+                return Ok(0);
+            }
+            match pace.policy().empty(now) {
+                Step::Spin => hint::spin_loop(),
+                Step::Yield => thread::yield_now(),
+                Step::Sleep { until } => {
+                    let Some(turn) = channel.turn(deadline) else {
+                        return Ok(0);
+                    };
+                    let found = self.arm_and_poll(out)?;
+                    if found > 0 {
+                        let now = pace.now();
+                        pace.policy().found(now);
+                        return Ok(found);
+                    }
+                    let until = until.into_iter().chain(end).min();
+                    let left = until.map(|at| Duration::from_nanos(at.saturating_sub(pace.now())));
+                    let event = turn.next(left)?.is_some();
+                    let now = pace.now();
+                    pace.policy().woke(now, event);
+                }
+            }
+            let found = self.poll(out)?;
             if found > 0 {
+                let now = pace.now();
+                pace.policy().found(now);
                 return Ok(found);
             }
         }
-        self.sleep(out, deadline)
     }
 
     fn spin(&self, out: &mut Vec<Completion>, until: Option<Instant>) -> Result<usize> {

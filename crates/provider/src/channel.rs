@@ -1,16 +1,18 @@
 //! Completion channels: `ibv_create_comp_channel(3)`, `ibv_get_cq_event(3)`.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use adverb_abi::types::*;
-use adverb_nic::{Step, Waiter};
+use adverb_nic::{Step, Uncancelled, Waiter};
 
 use crate::call;
 use crate::cq::Cq;
 use crate::errno::{self, Error};
 use crate::handle::{Kind, Object, find, find_context, not_null};
-use crate::pace::Pace;
+use crate::pace::{LONGEST, Pace};
 use crate::setting::setting;
 use crate::waiting::{self, Asleep};
 
@@ -106,6 +108,44 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     };
     // SAFETY: this function may be unwound, and pointers need no drop.
     unsafe { waiting::minus_one("ibv_get_cq_event", &ASLEEP, find, look) }
+}
+
+/// As [`ibv_get_cq_event`], but not for longer than that: `None` when the time is up, or after a signal. For the Rust API: a
+/// thread that sleeps on the descriptor with a timeout would need the NIC's thread to wake it, which is a context switch more.
+/// `ADVERB_WAIT` has no say here.
+///
+/// # Errors
+/// EAGAIN where the descriptor is non-blocking.
+///
+/// # Safety
+/// `channel` is a channel.
+pub unsafe fn next_cq_event(
+    channel: *mut ibv_comp_channel,
+    timeout: Duration,
+) -> io::Result<Option<*mut ibv_cq>> {
+    let _uncancelled = Uncancelled::new();
+    let nic = {
+        // SAFETY: as our caller promises.
+        let channel = unsafe { find::<Channel>(channel) };
+        let channel = channel.map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
+        Arc::clone(&channel.nic)
+    };
+    let start = Instant::now();
+    let mut waiter = Waiter::new();
+    loop {
+        let sleep = match nic.next_event(&mut waiter)? {
+            Step::Got(token) => return Ok(Some(token as *mut ibv_cq)),
+            Step::Sleep(sleep) => sleep,
+        };
+        let left = timeout.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        match sleep.at_most(left.min(LONGEST)).uncancelled() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(None),
+            slept => slept?,
+        }
+    }
 }
 
 /// `ibv_ack_cq_events(3)`.

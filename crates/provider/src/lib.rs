@@ -48,13 +48,16 @@ mod verbs;
 mod waiting;
 mod xrc;
 
+pub use channel::next_cq_event;
 pub use diagnosis::why;
 pub use verbs::verbs;
 
 /// The functions under their C names.
 pub mod calls {
     pub use crate::ah::*;
-    pub use crate::channel::*;
+    pub use crate::channel::{
+        ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event,
+    };
     pub use crate::context::*;
     pub use crate::cq::*;
     pub use crate::device::*;

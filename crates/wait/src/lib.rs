@@ -2,7 +2,7 @@
 //!
 //! A thread that waits for completions pays one of two prices: the time that it spins, or the wake-up that a sleeper costs
 //! its message. [`Policy`] decides, wait by wait. It reads no clock and does no IO: whoever waits tells it the time and what
-//! came of each poll, and it says what to do next. [`sim`] runs it in virtual time.
+//! came of each poll, and it says what to do next. [`sim`] runs it in virtual time; [`measure`] finds out what a wake-up costs.
 //!
 //! **Cost.** Everything here is measured in one currency: nanoseconds spun, plus [`Costs::wake_ns`] (W) for each sleep that
 //! a message ends. Who knew the future would pay min(wait, W) for each wait. The policy pays at most twice that plus
@@ -27,6 +27,7 @@ mod account;
 mod bucket;
 mod counters;
 mod limits;
+pub mod measure;
 mod policy;
 mod rhythm;
 pub mod sim;

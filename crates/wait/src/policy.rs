@@ -102,6 +102,26 @@ impl Policy {
         self.wake
     }
 
+    /// Other limits from now on. The same ones again change nothing.
+    pub fn limit(&mut self, limits: Limits) {
+        if limits.cpu_percent != self.limits.cpu_percent {
+            self.bucket = Bucket::new(limits.cpu_percent);
+        }
+        self.limits = limits;
+    }
+
+    /// Nobody waits any longer, and no message came.
+    pub fn gave_up(&mut self, now: u64) {
+        let now = self.tick(now);
+        let Some(mut wait) = self.wait.take() else {
+            return;
+        };
+        if let State::Spinning { from, .. } = wait.state {
+            self.spend(&mut wait, now - from);
+        }
+        self.learned.other();
+    }
+
     /// A poll found nothing.
     pub fn empty(&mut self, now: u64) -> Step {
         let before = self.now;

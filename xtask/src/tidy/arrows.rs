@@ -29,7 +29,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("adverb-dropin", &["adverb-provider", "adverb-abi"]),
-    ("adverb", &["adverb-abi", "adverb-provider"]),
+    ("adverb", &["adverb-abi", "adverb-provider", "adverb-wait"]),
     ("adverb-cli", &["adverb"]),
     (
         "adverb-sim",

@@ -20,7 +20,10 @@ const ADVERB: &[Floor] = &[
         "base",
         &["error", "grh", "state", "status", "sync", "sys", "values"],
     ),
-    ("facts", &["endpoint", "remote", "transitions", "transport"]),
+    (
+        "facts",
+        &["endpoint", "pace", "remote", "transitions", "transport"],
+    ),
     ("device", &["device"]),
     ("context", &["context"]),
     ("context's own", &["event", "pd"]),

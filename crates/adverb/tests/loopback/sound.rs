@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use adverb::transport::{Rc, Ud};
 use adverb::{
-    AccessFlags, Buffer, Completion, ConnectOptions, Error, GRH_LEN, Notify, PostFlags, QpAttr,
-    QpState, QueuePair, SharedReceiveQueue, Wait, WcStatus,
+    AccessFlags, Buffer, Completion, ConnectOptions, Error, GRH_LEN, Limits, Notify, PostFlags,
+    QpAttr, QpState, QueuePair, SharedReceiveQueue, Wait, WcStatus,
 };
 
 use crate::{LONG, Pair, completions, context};
@@ -275,9 +275,10 @@ fn the_longest_timeout_is_one() {
     pair.b.abort().unwrap();
     let mut done = Vec::new();
     assert_eq!(pair.a_cq.wait(&mut done, Wait::Event, forever).unwrap(), 1);
-    let spin = Wait::Adaptive {
-        spin: Duration::MAX,
-    };
+    let spin = Wait::Adaptive(Limits {
+        most_spin: Some(Duration::MAX),
+        ..Limits::default()
+    });
     assert_eq!(pair.b_cq.wait(&mut done, spin, forever).unwrap(), 1);
     let soon = Some(Duration::from_millis(1));
     assert_eq!(pair.b_cq.wait(&mut done, spin, soon).unwrap(), 0);

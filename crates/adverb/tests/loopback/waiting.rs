@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use adverb::transport::Rc;
 use adverb::{
-    CompletionQueue, Error, Notify, PostFlags, ProtectionDomain, QueuePair, Repolled, Wait,
+    CompletionQueue, Error, Limits, Notify, PostFlags, ProtectionDomain, QueuePair, Repolled, Wait,
 };
 
 use crate::{LONG, Pair, completions, context};
@@ -14,9 +14,11 @@ use crate::{LONG, Pair, completions, context};
 const ALL: [Wait; 3] = [
     Wait::Busy,
     Wait::Event,
-    Wait::Adaptive {
-        spin: Duration::from_micros(20),
-    },
+    Wait::Adaptive(Limits {
+        cpu_percent: 100,
+        most_spin: None,
+        latency_goal: None,
+    }),
 ];
 
 /// Sends and receives `rounds` times in turn; `first` says who begins.
@@ -89,6 +91,35 @@ fn two_threads_talk_under_every_pair_of_models() {
             drop(peer.join().unwrap());
         }
     }
+}
+
+#[test]
+fn adaptive_waiting_counts_what_it_does_and_keeps_to_its_limits() {
+    let pair = Pair::<Rc>::new();
+    assert!(pair.b_cq.wait_counters().is_none() && pair.b_cq.wake_up_cost().is_none());
+    let mut done = Vec::new();
+    let mut receive = |limits| {
+        pair.b.post_recv(pair.pd.alloc_buf(8).unwrap()).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(3));
+                pair.a.post_send(pair.pd.alloc_buf(8).unwrap()).unwrap();
+                drop(completions(&pair.a_cq, 1));
+            });
+            let how = Wait::Adaptive(limits);
+            assert_eq!(pair.b_cq.wait(&mut done, how, Some(LONG)).unwrap(), 1);
+        });
+        pair.b_cq.wait_counters().unwrap()
+    };
+    let free = receive(Limits::default());
+    assert!(free.waits > 0 && free.spins > 0, "{free:?}");
+    let bound = receive(Limits {
+        cpu_percent: 0,
+        ..Limits::default()
+    });
+    assert_eq!(bound.spun_ns, free.spun_ns);
+    assert!(bound.arms > free.arms && bound.wakes > 0, "{bound:?}");
+    assert!(pair.b_cq.wake_up_cost() > Some(Duration::ZERO));
 }
 
 #[test]
