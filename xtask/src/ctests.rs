@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::age;
 use crate::args::Args;
 use crate::clients::{hang_report, under_adverb};
 use crate::counts;
@@ -19,9 +20,9 @@ use crate::tree::{self, Release};
 /// Each program has an alarm of 60 s of its own.
 const BOUND: Duration = Duration::from_secs(75);
 
-/// Programs that other commands run: one half of a test with two processes, one that leaks on purpose, and one that is
+/// Programs that other commands run: those of tests with several processes, one that leaks on purpose, and one that is
 /// counted under callgrind.
-const NOT_ALONE: &[&str] = &["survivor", LEAK, counts::PROGRAM];
+const NOT_ALONE: &[&str] = &["survivor", age::PROGRAM, LEAK, counts::PROGRAM];
 
 /// The program that leaks.
 pub(crate) const LEAK: &str = "leak";

@@ -4,6 +4,7 @@
 //! that it can judge them, and on nothing that takes long to build.
 #![forbid(unsafe_code)]
 
+mod age;
 mod apt;
 mod args;
 mod book;
@@ -37,6 +38,8 @@ use args::Args;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
+  age [--minutes N]          processes come and go by the thousand; the one that stays must not grow (default 5)
+      [--links A,B]            on these links only: shm, udp
   test                       all set-up and all tests; what CI runs
   tidy                       arrows between crates, forbidden unsafe, exported symbols
   dist [--out DIR]           an installable prefix: bin/adverb, lib/adverb/*.so*   (default target/dist)
@@ -70,6 +73,7 @@ usage: cargo xtask COMMAND
 fn main() -> ExitCode {
     let mut args = Args::from_env();
     let outcome = match args.command().as_deref() {
+        Some("age") => age::command(args),
         Some("test") => args.finish().and_then(|()| test::run()),
         Some("tidy") => args.finish().and_then(|()| tidy::run()),
         Some("dist") => dist::command(args),

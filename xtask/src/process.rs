@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -47,7 +47,23 @@ impl Job {
     /// Starts `command` in a group of its own, with its output in `log`, or on our own where there is none. Beside the
     /// log it has a directory to run in, unless the command names another.
     pub(crate) fn start(command: &mut Command, log: Option<&Path>) -> Result<Self> {
-        command.process_group(0).stdin(Stdio::null());
+        command.stdin(Stdio::null());
+        Self::start_as_is(command, log)
+    }
+
+    /// The same, with an input that is written from here.
+    pub(crate) fn start_with_input(
+        command: &mut Command,
+        log: &Path,
+    ) -> Result<(Self, ChildStdin)> {
+        command.stdin(Stdio::piped());
+        let mut job = Self::start_as_is(command, Some(log))?;
+        let input = job.child.stdin.take().context("the input was asked for")?;
+        Ok((job, input))
+    }
+
+    fn start_as_is(command: &mut Command, log: Option<&Path>) -> Result<Self> {
+        command.process_group(0);
         let mut scratch = None;
         if let Some(path) = log {
             let file =

@@ -10,8 +10,8 @@ use crate::clients::{self, LINKS};
 use crate::step::{self, Steps};
 use crate::tree::{self, Release};
 use crate::{
-    apt, book, counts, ctests, dist, fuzz, kill, memcheck, mutants, pyverbs, quiet, soak, tidy,
-    tshark,
+    age, apt, book, counts, ctests, dist, fuzz, kill, memcheck, mutants, pyverbs, quiet, soak,
+    tidy, tshark,
 };
 
 /// Bounds of the steps that run cargo; each takes a few minutes at most on two cores.
@@ -26,6 +26,8 @@ const KILLS: u32 = 20;
 /// For each fuzz target; `fuzz --seconds` does more.
 const FUZZ_SECONDS: u32 = 4;
 const SOAK_RUNS: u32 = 5;
+/// How long processes come and go; `age --minutes` does more.
+const AGE: Duration = Duration::from_secs(15);
 
 pub(crate) fn run() -> Result<bool> {
     let mut steps = Steps::new();
@@ -107,6 +109,7 @@ fn with_release_build(steps: &mut Steps) -> Result<()> {
     steps.step("soak", || soak::run_all(&release, SOAK_RUNS));
     steps.step("quiet", || quiet::run(&release));
     steps.step("kill", || kill::run(&release, KILLS, None));
+    steps.step("age", || age::run_all(&release, AGE));
     Ok(())
 }
 
