@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::map::Mapping;
 #[cfg(not(loom))]
+use crate::news::News;
+#[cfg(not(loom))]
 use crate::sleep::SleepFlag;
 
 /// The page of one process, mapped by its owner or by a peer.
@@ -36,7 +38,7 @@ pub enum PageError {
 /// Length of the file behind a page: the fields, and a counter for each slot.
 const PAGE_BYTES: usize = AT_ARRIVALS + 1024 * 8;
 /// "adverb" and the version of this layout.
-const MAGIC: u64 = 0x0002_6164_7665_7262;
+const MAGIC: u64 = 0x0003_6164_7665_7262;
 
 const AT_MAGIC: usize = 0;
 const AT_GENERATION: usize = 8;
@@ -46,6 +48,8 @@ const AT_PID_NAMESPACE: usize = 24;
 const AT_ASLEEP: usize = 64;
 const AT_LAST_DRIVE: usize = 128;
 const AT_HANDOVERS: usize = 192;
+#[cfg(not(loom))]
+const AT_NEWS: usize = 256;
 const AT_ARRIVALS: usize = 4096;
 
 /// A receiver that has not looked for this long gets a bell even if it does not say that it sleeps.
@@ -168,6 +172,24 @@ impl ProcessPage {
     pub fn sleep_flag(&self) -> &SleepFlag {
         // SAFETY: inside the mapping, aligned, and `SleepFlag` is a transparent atomic for which every bit pattern is valid.
         unsafe { &*self.map.as_ptr().add(AT_ASLEEP).cast::<SleepFlag>() }
+    }
+
+    /// Who has written something for the owner.
+    #[must_use]
+    pub fn news(&self) -> &News {
+        const { assert!(AT_NEWS + size_of::<News>() <= AT_ARRIVALS) };
+        // SAFETY: inside the mapping, aligned, and `News` consists of atomics for which every bit pattern is valid.
+        unsafe { &*self.map.as_ptr().add(AT_NEWS).cast::<News>() }
+    }
+
+    /// The process at `from` has published records for the owner: tells it if it wants to be told, and says whether its
+    /// bell must be rung.
+    #[must_use]
+    pub fn tell(&self, from: u16, now_ns: u64) -> bool {
+        if self.news().tell(from) {
+            return self.should_ring(now_ns);
+        }
+        self.sleep_flag().take_sleeper_after_fence() || !self.has_looked_within(STALE_NS, now_ns)
     }
 
     /// Whether a sender that has just published records for the owner must ring its bell.

@@ -57,6 +57,12 @@ impl SleepFlag {
     #[must_use]
     pub fn take_sleeper(&self) -> bool {
         fence(Ordering::SeqCst);
+        self.take_sleeper_after_fence()
+    }
+
+    /// As [`Self::take_sleeper`], when a SeqCst fence has followed the publishing already.
+    #[must_use]
+    pub(crate) fn take_sleeper_after_fence(&self) -> bool {
         self.0.load(Ordering::Relaxed) != AWAKE && self.0.swap(AWAKE, Ordering::AcqRel) != AWAKE
     }
 

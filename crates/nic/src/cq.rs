@@ -123,8 +123,10 @@ impl Cq {
         if n > 0 {
             return Ok(n);
         }
-        nic.drive_for_poll();
-        Ok(self.cell.take(most, &mut take))
+        match nic.drive_for_poll() {
+            true => Ok(self.cell.take(most, &mut take)),
+            false => Ok(0),
+        }
     }
 
     /// Arms the CQ for one event (architecture: "What stays true", wake-ups).

@@ -67,13 +67,16 @@ impl Nic {
 
     /// As [`Nic::drive_for_user`], for a thread that found its queue empty. Most of its looks find nothing anywhere and
     /// cost a few loads: only each [`FULL_LOOK`]th reads the clock, without which no timer and no peer needs it.
-    pub(crate) fn drive_for_poll(&self) {
+    /// False if it made no pass.
+    pub(crate) fn drive_for_poll(&self) -> bool {
         let looks = self.idle_looks.load(Ordering::Relaxed).wrapping_add(1);
         // Not counted exactly when several threads poll; nothing depends on it.
         self.idle_looks.store(looks, Ordering::Relaxed);
-        if looks.is_multiple_of(FULL_LOOK) || !self.is_quiet() {
+        let passes = looks.is_multiple_of(FULL_LOOK) || !self.is_quiet();
+        if passes {
             self.drive_for_user();
         }
+        passes
     }
 
     /// As [`Nic::drive_for_user`], for a thread that has posted. It will poll, and a pass for each of its posts would
@@ -96,6 +99,7 @@ impl Nic {
 
     /// A pass that looks everywhere. True when there was anything to do.
     pub(crate) fn drive(&self, now: Instant) -> bool {
+        self.fabric.look_everywhere();
         self.pass(now, Look::Thorough)
     }
 

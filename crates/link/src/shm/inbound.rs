@@ -1,7 +1,7 @@
 //! A ring that another process made to send to us.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use adverb_mem::ring::{Consumer, Watch};
 
@@ -26,6 +26,8 @@ pub(super) struct Inbound {
     broken: AtomicBool,
     /// The sender handed over another ring since; this one is drained and dropped.
     retired: AtomicBool,
+    /// How often the sender had to tell of news since the ring was watched last.
+    told: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -53,6 +55,7 @@ impl Inbound {
             reader,
             broken: AtomicBool::new(false),
             retired: AtomicBool::new(false),
+            told: AtomicU32::new(0),
         }
     }
 
@@ -67,6 +70,16 @@ impl Inbound {
 
     pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
+    }
+
+    /// The sender has told of news: for which time.
+    pub(super) fn told(&self) -> u32 {
+        self.told.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// From now on that is counted anew.
+    pub(super) fn told_again(&self) {
+        self.told.store(0, Ordering::Relaxed);
     }
 
     /// Nothing will come out of this ring any more.

@@ -18,6 +18,7 @@ mod peer;
 pub(crate) mod place;
 mod record;
 mod reminders;
+mod rings;
 mod roll_call;
 mod rope;
 
@@ -29,7 +30,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use adverb_mem::{ProcessPage, ring};
-use arc_swap::ArcSwap;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
@@ -40,6 +40,7 @@ pub use self::lock::{LOCK_PATIENCE, Lock};
 use self::peer::Peer;
 pub use self::place::Place;
 use self::reminders::Reminders;
+use self::rings::{List, Rings};
 use crate::lock::{lock, try_lock};
 use crate::qpn::SLOT_MAX;
 use crate::{Link, Meta, SendError};
@@ -48,9 +49,6 @@ use crate::{Link, Meta, SendError};
 const RING_BYTES: u32 = 1 << 20;
 /// The message that only wakes.
 const BELL: u8 = b'!';
-/// Rings that others may have handed to us. A sound peer has one, and one more while a new one replaces it.
-const MAX_INBOUND: usize = 2 * SLOT_MAX as usize;
-
 /// A process on this host, resolved. If the process dies, the route stays dead even if its slot is used again.
 #[derive(Debug, Clone)]
 pub struct ShmRoute {
@@ -97,9 +95,7 @@ pub struct ShmLink {
     place: Place,
     peers: Mutex<Peers>,
     reminders: Reminders,
-    inbound: ArcSwap<Vec<Arc<Inbound>>>,
-    /// Where the next round over the inbound rings begins, so that no ring starves the others.
-    turn: AtomicUsize,
+    inbound: Rings,
     /// Hand-overs, as counted in our page, that have been looked after.
     handovers_seen: AtomicU64,
     bells_taken: AtomicU64,
@@ -116,8 +112,7 @@ impl ShmLink {
             place,
             peers: Mutex::default(),
             reminders: Reminders::default(),
-            inbound: ArcSwap::default(),
-            turn: AtomicUsize::new(0),
+            inbound: Rings::default(),
             handovers_seen: AtomicU64::new(0),
             bells_taken: AtomicU64::new(0),
             met: AtomicBool::new(false),
@@ -197,15 +192,14 @@ impl ShmLink {
 
     /// Drops the inbound rings of processes that are gone, once they are empty.
     pub fn sweep(&self) {
-        if self.inbound.load().iter().any(|ring| self.is_gone(ring)) {
-            self.change_inbound(|rings| rings.retain(|ring| !self.is_gone(ring)));
-        }
+        self.inbound
+            .sweep(self.page().news(), |ring| self.is_gone(ring));
     }
 
     /// How many rings of others are held, for diagnosis.
     #[must_use]
     pub fn inbound_rings(&self) -> usize {
-        self.inbound.load().len()
+        self.inbound.len()
     }
 
     /// Takes everything that arrived at our socket: bells, and rings that others made for us. Never waits. Says
@@ -273,23 +267,13 @@ impl ShmLink {
         let memory = inode_of(fd)?;
         let rope = self.place.rope_to(from)?;
         // Offered again before he heard that we have it.
-        let known = |ring: &Arc<Inbound>| ring.from == from && ring.memory == memory;
-        if !self.inbound.load().iter().any(known) {
+        if !self.inbound.has(from, memory) {
             // The sender may have ended already. What it sent before counts all the same; the next sweep drops the ring.
             let inode = self.place.living(from).map_or(0, |(_, inode)| inode);
             let consumer = ring::open(fd)?;
             let ring = Arc::new(Inbound::new(from, inode, memory, consumer, rope.clone()));
-            self.change_inbound(|rings| {
-                rings
-                    .iter()
-                    .filter(|old| old.from == from)
-                    .for_each(|old| old.retire());
-                rings.retain(|ring| !ring.is_finished());
-                self.look_at_rings(rings);
-                if rings.len() < MAX_INBOUND {
-                    rings.push(Arc::clone(&ring));
-                }
-            });
+            let look = |rings: &mut List| self.look_at_rings(rings);
+            self.inbound.add(self.page().news(), ring, look);
             self.met.store(true, Ordering::Release);
         }
         tell_taken(&rope, self.place.slot(), memory);
@@ -320,12 +304,10 @@ impl ShmLink {
         }
     }
 
-    fn change_inbound(&self, change: impl Fn(&mut Vec<Arc<Inbound>>)) {
-        self.inbound.rcu(|rings| {
-            let mut rings = Vec::clone(rings);
-            change(&mut rings);
-            rings
-        });
+    /// Asks for a look into each ring that has something, whether its sender told of it or not. For whoever looks now and
+    /// then and not in a loop: it takes as long as there are peers.
+    pub fn look_everywhere(&self) {
+        self.inbound.look_everywhere(self.page().news());
     }
 }
 
@@ -339,26 +321,12 @@ impl Link for ShmLink {
             // An error here would come again at the next bell, where somebody hears it.
             let _ = self.drain_bell();
         }
-        let rings = self.inbound.load();
-        let turn = if rings.len() > 1 {
-            self.turn.fetch_add(1, Ordering::Relaxed) % rings.len()
-        } else {
-            0
-        };
-        let (later, first) = rings.split_at(turn);
-        let mut count = 0;
-        for ring in first.iter().chain(later) {
-            if count == budget {
-                break;
-            }
-            count += ring.receive(budget - count, sink);
-        }
-        count
+        self.inbound.receive(self.page().news(), budget, sink)
     }
 
     fn has_inbound(&self) -> bool {
         self.handovers_seen.load(Ordering::Acquire) != self.page().handovers()
-            || self.inbound.load().iter().any(|ring| ring.is_ready())
+            || self.inbound.any_ready(self.page().news())
     }
 }
 

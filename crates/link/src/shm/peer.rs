@@ -131,7 +131,7 @@ impl Peer {
         {
             self.forget();
         }
-        if self.page.should_ring(now_ns) {
+        if self.page.tell(own_slot, now_ns) {
             self.ring();
             return false;
         }

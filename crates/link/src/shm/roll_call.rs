@@ -4,11 +4,11 @@
 //! Whoever meets a newcomer looks at a few of the others; so there are never many more dead than living. From time to time
 //! the roll of all is called, by who uses this link.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::ShmLink;
 use super::inbound::Inbound;
+use super::rings::List;
 use crate::lock::lock;
 
 /// More than one, or a crowd that has gone would never be worked off.
@@ -46,14 +46,13 @@ impl ShmLink {
                     .is_none_or(|(_, inode)| inode != ring.inode)
     }
 
-    /// Looks at a few of the rings, others each time.
-    pub(super) fn look_at_rings(&self, rings: &mut Vec<Arc<Inbound>>) {
+    /// Looks at a few of the rings, others each time. Those that stay keep their order.
+    pub(super) fn look_at_rings(&self, rings: &mut List) {
         let turn = self.looked_at.fetch_add(LOOKED_AT, Ordering::Relaxed);
         let mut at = turn % rings.len().max(1);
         for _ in 0..LOOKED_AT.min(rings.len()) {
             if rings.get(at).is_some_and(|ring| self.is_gone(ring)) {
-                // The last one takes its place and is looked at next.
-                rings.swap_remove(at);
+                rings.remove(at);
             } else {
                 at += 1;
             }

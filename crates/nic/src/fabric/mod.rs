@@ -141,6 +141,11 @@ impl Fabric {
         }
     }
 
+    /// Before a look that no other one follows at once: finds what senders could not tell of.
+    pub(crate) fn look_everywhere(&self) {
+        self.shm.look_everywhere();
+    }
+
     /// Whether there is something that a pass would take.
     pub(crate) fn has_inbound(&self) -> bool {
         self.shm.has_inbound()
