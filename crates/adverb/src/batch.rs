@@ -9,7 +9,7 @@ use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::poster::{Poster, Submit, sealed};
 use crate::qp::{QpInner, QueuePair};
-use crate::request::{PostFlags, Posted, Request, Staged};
+use crate::request::{PostFlags, Posted, Rejected, Request, Staged};
 use crate::sync::lock;
 use crate::sys;
 use crate::transport::Transport;
@@ -20,11 +20,13 @@ pub(crate) struct Staging<'a> {
     staged: &'a mut Vec<Staged>,
 }
 
-impl Submit for &mut Staging<'_> {}
+impl sealed::Sealed for &mut Staging<'_> {}
 
-impl sealed::Submit for &mut Staging<'_> {
-    fn submit(&mut self, request: Request) -> Posted {
-        let staged = self.qp.claim(&mut lock(&self.qp.send.slab), request)?;
+impl Submit for &mut Staging<'_> {
+    type Outcome = Posted;
+
+    fn submit(self, request: Result<Request, Rejected>) -> Posted {
+        let staged = self.qp.claim(&mut lock(&self.qp.send.slab), request?)?;
         let id = staged.slot.id;
         self.staged.push(staged);
         Ok(id)
@@ -52,7 +54,10 @@ pub struct BatchError {
 
 impl<'a, T: Transport> Batch<'a, T> {
     /// Adds requests with these flags: `batch.with(flags).send(buf)?`.
-    pub fn with<'b>(&'b mut self, flags: PostFlags) -> Poster<T, impl Submit + use<'a, 'b, T>> {
+    pub fn with<'b>(
+        &'b mut self,
+        flags: PostFlags,
+    ) -> Poster<T, impl Submit<Outcome = Posted> + use<'a, 'b, T>> {
         Poster::new(&mut self.staging, flags)
     }
 

@@ -55,10 +55,35 @@ impl ChannelInner {
         lock(&self.members).retain(|(addr, _)| *addr != cq as usize);
     }
 
-    fn member(&self, cq: *mut c::ibv_cq) -> Option<CompletionQueue> {
+    pub(crate) fn member(&self, cq: *mut c::ibv_cq) -> Option<CompletionQueue> {
         let members = lock(&self.members);
         let (_, handle) = members.iter().find(|(addr, _)| *addr == cq as usize)?;
         handle.upgrade().map(|inner| CompletionQueue { inner })
+    }
+
+    /// From now on getting an event never sleeps.
+    pub(crate) fn set_nonblocking(&self) -> Result<()> {
+        sys::set_nonblocking(self.as_fd())?;
+        Ok(())
+    }
+
+    /// An event that is there, acknowledged, for whoever has made the descriptor non-blocking; the pointer only says
+    /// which queue it was.
+    pub(crate) fn try_event(&self) -> Result<Option<*mut c::ibv_cq>> {
+        let mut cq = ptr::null_mut();
+        let mut user = ptr::null_mut();
+        // SAFETY: the channel is alive and both places are valid.
+        let rc = unsafe { (self.ctx.verbs.get_cq_event)(self.raw(), &raw mut cq, &raw mut user) };
+        if rc != 0 {
+            return match sys::last_errno() {
+                libc::EINTR | libc::EAGAIN => Ok(None),
+                errno => Err(sys::failure("ibv_get_cq_event", &self.ctx.name, errno)),
+            };
+        }
+        // SAFETY: the queue of an event that is not acknowledged yet exists, because destroying
+        // it waits for that.
+        unsafe { (self.ctx.verbs.ack_cq_events)(cq, 1) };
+        Ok(Some(cq))
     }
 
     /// The right to get events, or `None` when the time is up first.

@@ -35,6 +35,13 @@ impl ContextInner {
     }
 }
 
+impl AsFd for ContextInner {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the context is open, and so is its event descriptor as long as `self` lives.
+        unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).async_fd) }
+    }
+}
+
 impl Drop for ContextInner {
     fn drop(&mut self) {
         // SAFETY: every object made from the context holds an `Arc` of this value, so none is
@@ -101,23 +108,17 @@ impl Context {
     /// `raw` was opened by `verbs` and belongs to the caller, who gives it away.
     unsafe fn new(verbs: &'static Verbs, raw: NonNull<c::ibv_context>, device: Device) -> Self {
         let name = device.name().to_owned();
+        let inner = ContextInner {
+            verbs,
+            raw,
+            name,
+            device,
+        };
         // Several threads may wait for events. Whoever comes second must not block in the
         // library after its timeout.
-        // SAFETY: plain calls on a descriptor that the open context owns.
-        unsafe {
-            let fd = (*raw.as_ptr()).async_fd;
-            let flags = libc::fcntl(fd, libc::F_GETFL);
-            if flags >= 0 {
-                libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK);
-            }
-        }
+        let _ = sys::set_nonblocking(inner.as_fd());
         Self {
-            inner: Arc::new(ContextInner {
-                verbs,
-                raw,
-                name,
-                device,
-            }),
+            inner: Arc::new(inner),
         }
     }
 
@@ -265,8 +266,7 @@ impl Context {
 /// Readable when [`Context::next_event`] has something.
 impl AsFd for Context {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the context is open, and so is its event descriptor as long as `self` lives.
-        unsafe { BorrowedFd::borrow_raw((*self.as_raw()).async_fd) }
+        self.inner.as_fd()
     }
 }
 

@@ -1,15 +1,15 @@
 //! Completion queues. Whoever polls one hands every completion to the operation it ends.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use adverb_abi::inline;
 use adverb_abi::types::{self as c, Zeroed};
 
+use crate::by_number::ByNumber;
 use crate::channel::{ChannelInner, CompletionChannel};
 use crate::context::{Context, ContextInner};
 use crate::error::{Error, Result};
@@ -120,6 +120,7 @@ impl CompletionQueueBuilder {
                 stash: VecDeque::new(),
                 reserved: 0,
                 stale: 0,
+                driven: false,
                 wc: Box::new([c::ibv_wc::zeroed(); BATCH]),
             }),
         });
@@ -170,29 +171,7 @@ impl Route {
 }
 
 /// By number of the queue pair.
-type Routes = HashMap<u32, Route, BuildHasherDefault<ByNumber>>;
-
-/// Devices choose the numbers of queue pairs, so nobody can make them collide, and one
-/// multiplication spreads them well enough.
-#[derive(Default)]
-struct ByNumber(u64);
-
-impl Hasher for ByNumber {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u32(u32::from(*byte));
-        }
-    }
-
-    fn write_u32(&mut self, n: u32) {
-        // 2^64 divided by the golden ratio.
-        self.0 = (self.0 ^ u64::from(n)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
+type Routes = ByNumber<u32, Route>;
 
 /// A shared receive queue that some queue pairs on this completion queue use.
 struct SharedUse {
@@ -210,6 +189,8 @@ struct Dispatch {
     reserved: u32,
     /// Completions that ended nothing.
     stale: u64,
+    /// Futures take the completions, and nobody else may.
+    driven: bool,
     wc: Box<[c::ibv_wc; BATCH]>,
 }
 
@@ -246,15 +227,64 @@ impl CqInner {
     }
 
     /// The channel, if events on it can only be ours.
-    pub(crate) fn own_channel(&self) -> Result<&ChannelInner> {
+    pub(crate) fn own_channel(&self) -> Result<&Arc<ChannelInner>> {
         match &self.channel {
             Some(channel) if self.own_channel => Ok(channel),
             _ => Err(Error::NoChannel),
         }
     }
 
+    /// Polls for whoever is not one of the futures.
     pub(crate) fn poll(&self, out: &mut Vec<Completion>) -> Result<usize> {
+        let state = lock(&self.state);
+        if state.driven {
+            return Err(Error::Driven);
+        }
+        self.poll_locked(state, out)
+    }
+
+    /// Polls for the futures.
+    pub(crate) fn poll_driven(&self, out: &mut Vec<Completion>) -> Result<usize> {
+        self.poll_locked(lock(&self.state), out)
+    }
+
+    /// Gives the completions to futures.
+    pub(crate) fn drive(&self) -> Result<()> {
         let mut state = lock(&self.state);
+        if std::mem::replace(&mut state.driven, true) {
+            return Err(Error::Driven);
+        }
+        Ok(())
+    }
+
+    /// The end of that. What they have not taken is for the next poll.
+    pub(crate) fn undrive(&self, left: impl IntoIterator<Item = Completion>) {
+        let mut state = lock(&self.state);
+        state.driven = false;
+        state.stash.extend(left);
+    }
+
+    /// Whether somebody else than the futures may wait.
+    pub(crate) fn check_undriven(&self) -> Result<()> {
+        match lock(&self.state).driven {
+            true => Err(Error::Driven),
+            false => Ok(()),
+        }
+    }
+
+    /// Arms it (ibv_req_notify_cq(3)).
+    pub(crate) fn arm(&self, solicited_only: bool) -> Result<()> {
+        // SAFETY: the queue is alive.
+        let rc =
+            unsafe { inline::ibv_req_notify_cq(self.raw(), libc::c_int::from(solicited_only)) };
+        sys::check(rc, "ibv_req_notify_cq", &self.ctx.name)
+    }
+
+    fn poll_locked(
+        &self,
+        mut state: MutexGuard<'_, Dispatch>,
+        out: &mut Vec<Completion>,
+    ) -> Result<usize> {
         let before = out.len();
         out.extend(state.stash.drain(..));
         state.poll(self, out)?;

@@ -200,6 +200,12 @@ pub enum Error {
     #[error("this completion queue has no completion channel: only Wait::Busy works on it")]
     NoChannel,
 
+    /// The completions of this queue go to futures ([`aio::Queue`](crate::aio::Queue)), for as long as that has handles.
+    #[error(
+        "this completion queue is driven by an aio::Queue, which alone may poll and wait for it"
+    )]
+    Driven,
+
     /// An operation failed after it was posted; what its completion says.
     #[error(transparent)]
     Completion(#[from] WcError),

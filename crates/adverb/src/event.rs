@@ -99,26 +99,31 @@ impl Context {
                 }
                 continue;
             }
-            let mut raw = c::ibv_async_event::zeroed();
-            // SAFETY: the context is open and `raw` has room for the event.
-            let rc = unsafe { (self.inner.verbs.get_async_event)(self.as_raw(), &raw mut raw) };
-            if rc != 0 {
-                match sys::last_errno() {
-                    // Another thread was faster, or a signal came.
-                    libc::EAGAIN | libc::EINTR => continue,
-                    errno => {
-                        return Err(sys::failure("ibv_get_async_event", &self.inner.name, errno));
-                    }
-                }
+            // `None`: another thread was faster, or a signal came.
+            if let Some(event) = self.try_event()? {
+                return Ok(Some(event));
             }
-            let kind = AsyncEventKind(raw.event_type);
-            // SAFETY: the member of the union is the one of the event's type, and its object stays
-            // until the event is acknowledged, because destroying it waits for that.
-            let source = unsafe { source_of(kind, &raw) };
-            // SAFETY: an event just got, acknowledged once.
-            unsafe { (self.inner.verbs.ack_async_event)(&raw mut raw) };
-            return Ok(Some(AsyncEvent { kind, source }));
         }
+    }
+
+    /// An event that is there, acknowledged.
+    pub(crate) fn try_event(&self) -> Result<Option<AsyncEvent>> {
+        let mut raw = c::ibv_async_event::zeroed();
+        // SAFETY: the context is open and `raw` has room for the event.
+        let rc = unsafe { (self.inner.verbs.get_async_event)(self.as_raw(), &raw mut raw) };
+        if rc != 0 {
+            return match sys::last_errno() {
+                libc::EAGAIN | libc::EINTR => Ok(None),
+                errno => Err(sys::failure("ibv_get_async_event", &self.inner.name, errno)),
+            };
+        }
+        let kind = AsyncEventKind(raw.event_type);
+        // SAFETY: the member of the union is the one of the event's type, and its object stays
+        // until the event is acknowledged, because destroying it waits for that.
+        let source = unsafe { source_of(kind, &raw) };
+        // SAFETY: an event just got, acknowledged once.
+        unsafe { (self.inner.verbs.ack_async_event)(&raw mut raw) };
+        Ok(Some(AsyncEvent { kind, source }))
     }
 }
 

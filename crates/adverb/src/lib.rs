@@ -45,6 +45,7 @@
 //! | connect | [`ProtectionDomain::create_qp`], [`QueuePair::connect`], [`Endpoint`], [`Introduction`] |
 //! | send, receive, write, read, count | [`QueuePair`]'s `post_*` methods, [`QueuePair::batch`] |
 //! | wait | [`CompletionQueue::wait`], [`Wait`]; for event loops [`CompletionQueue::arm`] |
+//! | await | [`aio`], on any runtime or none |
 //! | know why it failed | [`Error`] (at once), [`WcStatus`] (later, with the completion) |
 //! | do what is missing here | `as_raw`, [`QueuePair::post_raw`], [`ffi`] |
 //!
@@ -63,10 +64,12 @@
 #![warn(missing_docs)]
 
 mod ah;
+pub mod aio;
 mod attr;
 mod batch;
 mod buffer;
 mod builder;
+mod by_number;
 mod channel;
 mod context;
 mod cq;

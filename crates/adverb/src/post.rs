@@ -30,11 +30,13 @@ use crate::wc::{OpId, OpKind};
 /// At once.
 struct Now<'a>(&'a QpInner);
 
-impl Submit for Now<'_> {}
+impl sealed::Sealed for Now<'_> {}
 
-impl sealed::Submit for Now<'_> {
-    fn submit(&mut self, request: Request) -> Posted {
-        self.0.post_send(request)
+impl Submit for Now<'_> {
+    type Outcome = Posted;
+
+    fn submit(self, request: Result<Request, Rejected>) -> Posted {
+        self.0.post_send(request?)
     }
 }
 
@@ -111,16 +113,28 @@ impl QpInner {
     }
 
     pub(crate) fn post_send(&self, request: Request) -> Posted {
-        // The lock spans slot and post, so that both queues have the same order.
+        self.post_locked(&mut lock(&self.send.slab), request)
+    }
+
+    /// Takes the request and posts it, if there is room for it now.
+    pub(crate) fn post_if_room(&self, request: &mut Option<Request>) -> Option<Posted> {
         let mut slab = lock(&self.send.slab);
-        let mut staged = self.claim(&mut slab, request)?;
-        staged.commit(&mut slab);
+        if slab.is_full() {
+            return None;
+        }
+        Some(self.post_locked(&mut slab, request.take()?))
+    }
+
+    /// The lock spans slot and post, so that both queues have the same order.
+    fn post_locked(&self, slab: &mut Slab, request: Request) -> Posted {
+        let mut staged = self.claim(slab, request)?;
+        staged.commit(slab);
         staged.wr.sg_list = &raw mut staged.sge;
         let mut bad = ptr::null_mut();
         // SAFETY: the queue pair is alive; the request's memory is registered and is kept by
         // the slot until the completion; `wr` and `sge` are read during the call only.
         let rc = unsafe { inline::ibv_post_send(self.raw(), &raw mut staged.wr, &raw mut bad) };
-        self.accepted(rc, "ibv_post_send", &mut slab, staged.slot)
+        self.accepted(rc, "ibv_post_send", slab, staged.slot)
     }
 
     fn accepted(&self, rc: i32, verb: &'static str, slab: &mut Slab, slot: Reserved) -> Posted {
@@ -134,7 +148,7 @@ impl QpInner {
         Ok(slot.id)
     }
 
-    fn post_recv(&self, buffer: Buffer) -> Posted {
+    pub(crate) fn post_recv(&self, buffer: Buffer) -> Posted {
         match &self.recv {
             Receives::Shared(..) => {
                 let error = Error::Unsupported {
@@ -162,7 +176,13 @@ impl QpInner {
         }
     }
 
-    fn post_inline(&self, mut request: Request, bytes: &[u8]) -> Result<OpId> {
+    fn post_inline(&self, request: Request, bytes: &[u8]) -> Result<OpId> {
+        // The device reads the bytes before the call returns, so the borrow is long enough.
+        Ok(self.post_send(self.inline(request, bytes)?)?)
+    }
+
+    /// The request with these bytes, which must stay until it is posted.
+    pub(crate) fn inline(&self, mut request: Request, bytes: &[u8]) -> Result<Request> {
         if bytes.len() > self.max_inline as usize {
             return Err(Error::InlineTooLong {
                 len: bytes.len(),
@@ -174,14 +194,13 @@ impl QpInner {
             length: bytes.len() as u32,
             lkey: 0,
         };
-        // The device reads the bytes before the call returns, so the borrow is long enough.
-        Ok(self.post_send(request)?)
+        Ok(request)
     }
 }
 
 impl<T: Transport> QueuePair<T> {
     /// Posts with flags: `qp.with(PostFlags::UNSIGNALED).send(buf)`.
-    pub fn with(&self, flags: PostFlags) -> Poster<T, impl Submit + use<'_, T>> {
+    pub fn with(&self, flags: PostFlags) -> Poster<T, impl Submit<Outcome = Posted> + use<'_, T>> {
         Poster::new(Now(&self.inner), flags)
     }
 

@@ -1,5 +1,5 @@
 //! Requests for the send queue: each operation of each transport, turned into a work request.
-//! Whether it goes to the device at once or into a batch is the [`Submit`]'s business.
+//! Whether it goes to the device at once, into a batch or into a future is the [`Submit`]'s business.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -10,22 +10,23 @@ use crate::ah::{AhInner, Destination};
 use crate::buffer::{Buffer, Source, Target, check_len};
 use crate::error::Error;
 use crate::remote::RemoteRegion;
-use crate::request::{PostFlags, Posted, Rejected, Request, fits};
+use crate::request::{PostFlags, Rejected, Request, fits};
 use crate::transport::{Connected, Rc, Transport, Ud};
 use crate::values::RKey;
 use crate::wc::OpKind;
 
-/// Where a [`Poster`]'s requests go: at once to the device, or into a batch.
-pub trait Submit: sealed::Submit {}
+/// Where a [`Poster`]'s requests go: at once to the device, into a batch, or into a future.
+pub trait Submit: sealed::Sealed {
+    /// What posting returns.
+    type Outcome;
+
+    #[doc(hidden)]
+    fn submit(self, request: Result<Request, Rejected>) -> Self::Outcome;
+}
 
 pub(crate) mod sealed {
-    use crate::request::{Posted, Request};
-
     #[allow(unnameable_types, reason = "nobody else is to implement it")]
-    pub trait Submit {
-        #[doc(hidden)]
-        fn submit(&mut self, request: Request) -> Posted;
-    }
+    pub trait Sealed {}
 }
 
 /// Posts with flags; made by [`QueuePair::with`](crate::QueuePair::with) and [`Batch::with`](crate::Batch::with).
@@ -51,7 +52,7 @@ impl<T: Connected, S: Submit> Poster<T, S> {
     ///
     /// # Errors
     /// [`Rejected`], with the buffer: the queue is full, the message too long, the state wrong.
-    pub fn send(self, source: impl Source) -> Posted {
+    pub fn send(self, source: impl Source) -> S::Outcome {
         self.message(source.into(), c::IBV_WR_SEND, None)
     }
 
@@ -59,7 +60,7 @@ impl<T: Connected, S: Submit> Poster<T, S> {
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn send_imm(self, source: impl Source, imm: u32) -> Posted {
+    pub fn send_imm(self, source: impl Source, imm: u32) -> S::Outcome {
         self.message(source.into(), c::IBV_WR_SEND_WITH_IMM, Some(imm))
     }
 
@@ -67,7 +68,7 @@ impl<T: Connected, S: Submit> Poster<T, S> {
     ///
     /// # Errors
     /// As [`send`](Self::send); [`Error::OutOfRange`] when `to` is shorter than the source.
-    pub fn write(self, source: impl Source, to: RemoteRegion) -> Posted {
+    pub fn write(self, source: impl Source, to: RemoteRegion) -> S::Outcome {
         self.rdma_write(source.into(), to, None)
     }
 
@@ -76,21 +77,21 @@ impl<T: Connected, S: Submit> Poster<T, S> {
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub fn write_imm(self, source: impl Source, to: RemoteRegion, imm: u32) -> Posted {
+    pub fn write_imm(self, source: impl Source, to: RemoteRegion, imm: u32) -> S::Outcome {
         self.rdma_write(source.into(), to, Some(imm))
     }
 
-    fn message(mut self, source: Buffer, opcode: c::ibv_wr_opcode, imm: Option<u32>) -> Posted {
-        if let Err(error) = check_len(source.len()) {
-            return Err(Rejected::new(error, source));
-        }
-        self.to
-            .submit(Request::new(OpKind::Send, opcode, source, self.flags).imm(imm))
+    fn message(self, source: Buffer, opcode: c::ibv_wr_opcode, imm: Option<u32>) -> S::Outcome {
+        let request = match check_len(source.len()) {
+            Ok(()) => Ok(Request::new(OpKind::Send, opcode, source, self.flags).imm(imm)),
+            Err(error) => Err(Rejected::new(error, source)),
+        };
+        self.to.submit(request)
     }
 
-    fn rdma_write(mut self, source: Buffer, to: RemoteRegion, imm: Option<u32>) -> Posted {
+    fn rdma_write(self, source: Buffer, to: RemoteRegion, imm: Option<u32>) -> S::Outcome {
         if let Err(error) = check_len(source.len()).and_then(|()| fits(source.len(), &to)) {
-            return Err(Rejected::new(error, source));
+            return self.to.submit(Err(Rejected::new(error, source)));
         }
         let opcode = if imm.is_some() {
             c::IBV_WR_RDMA_WRITE_WITH_IMM
@@ -102,7 +103,7 @@ impl<T: Connected, S: Submit> Poster<T, S> {
             remote_addr: to.addr,
             rkey: to.rkey.0,
         };
-        self.to.submit(request)
+        self.to.submit(Ok(request))
     }
 }
 
@@ -113,11 +114,11 @@ impl<S: Submit> Poster<Rc, S> {
     ///
     /// # Errors
     /// As [`send`](Self::send); [`Error::Value`] when the target has no room for it.
-    pub fn read(mut self, target: impl Target, from: RemoteRegion) -> Posted {
+    pub fn read(self, target: impl Target, from: RemoteRegion) -> S::Outcome {
         let mut target: Buffer = target.into();
         let len = usize::try_from(from.len).unwrap_or(usize::MAX);
         if let Err(error) = check_len(len).and_then(|()| target.count(len)) {
-            return Err(Rejected::new(error, target));
+            return self.to.submit(Err(Rejected::new(error, target)));
         }
         let mut request = Request::new(OpKind::Read, c::IBV_WR_RDMA_READ, target, self.flags);
         request.sge.length = len as u32;
@@ -125,7 +126,7 @@ impl<S: Submit> Poster<Rc, S> {
             remote_addr: from.addr,
             rkey: from.rkey.0,
         };
-        self.to.submit(request)
+        self.to.submit(Ok(request))
     }
 
     /// Adds to the 8-byte word at the start of `word`, in the peer's byte order; what it was
@@ -133,7 +134,7 @@ impl<S: Submit> Poster<Rc, S> {
     ///
     /// # Errors
     /// As [`send`](Self::send); [`Error::Misaligned`], [`Error::OutOfRange`].
-    pub fn fetch_add(self, target: impl Target, word: RemoteRegion, add: u64) -> Posted {
+    pub fn fetch_add(self, target: impl Target, word: RemoteRegion, add: u64) -> S::Outcome {
         self.atomic(
             OpKind::FetchAdd,
             c::IBV_WR_ATOMIC_FETCH_AND_ADD,
@@ -155,7 +156,7 @@ impl<S: Submit> Poster<Rc, S> {
         word: RemoteRegion,
         compare: u64,
         swap: u64,
-    ) -> Posted {
+    ) -> S::Outcome {
         let opcode = c::IBV_WR_ATOMIC_CMP_AND_SWP;
         self.atomic(
             OpKind::CompareSwap,
@@ -171,25 +172,25 @@ impl<S: Submit> Poster<Rc, S> {
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn send_invalidate(mut self, source: impl Source, key: RKey) -> Posted {
+    pub fn send_invalidate(self, source: impl Source, key: RKey) -> S::Outcome {
         let source = source.into();
         if let Err(error) = check_len(source.len()) {
-            return Err(Rejected::new(error, source));
+            return self.to.submit(Err(Rejected::new(error, source)));
         }
         let mut request = Request::new(OpKind::Send, c::IBV_WR_SEND_WITH_INV, source, self.flags);
         request.wr.imm_or_rkey = c::ibv_imm_or_rkey { rkey: key.0 };
-        self.to.submit(request)
+        self.to.submit(Ok(request))
     }
 
     fn atomic(
-        mut self,
+        self,
         kind: OpKind,
         opcode: c::ibv_wr_opcode,
         target: Buffer,
         word: RemoteRegion,
         compare_add: u64,
         swap: u64,
-    ) -> Posted {
+    ) -> S::Outcome {
         let aligned = match word.addr % 8 {
             0 => Ok(()),
             _ => Err(Error::Misaligned {
@@ -202,7 +203,7 @@ impl<S: Submit> Poster<Rc, S> {
             .and(aligned)
             .and_then(|()| fits(8, &word))
         {
-            return Err(Rejected::new(error, target));
+            return self.to.submit(Err(Rejected::new(error, target)));
         }
         let mut request = Request::new(kind, opcode, target, self.flags);
         request.sge.length = 8;
@@ -212,7 +213,7 @@ impl<S: Submit> Poster<Rc, S> {
             swap,
             rkey: word.rkey.0,
         };
-        self.to.submit(request)
+        self.to.submit(Ok(request))
     }
 }
 
@@ -221,7 +222,7 @@ impl<S: Submit> Poster<Ud, S> {
     ///
     /// # Errors
     /// [`Rejected`], with the buffer: the queue is full, the state wrong.
-    pub fn send_to(self, source: impl Source, to: &Destination) -> Posted {
+    pub fn send_to(self, source: impl Source, to: &Destination) -> S::Outcome {
         self.datagram(source.into(), to, None)
     }
 
@@ -229,20 +230,20 @@ impl<S: Submit> Poster<Ud, S> {
     ///
     /// # Errors
     /// As [`send_to`](Self::send_to).
-    pub fn send_imm_to(self, source: impl Source, to: &Destination, imm: u32) -> Posted {
+    pub fn send_imm_to(self, source: impl Source, to: &Destination, imm: u32) -> S::Outcome {
         self.datagram(source.into(), to, Some(imm))
     }
 
-    fn datagram(mut self, source: Buffer, to: &Destination, imm: Option<u32>) -> Posted {
+    fn datagram(self, source: Buffer, to: &Destination, imm: Option<u32>) -> S::Outcome {
         if !Arc::ptr_eq(&source.registration().pd, to.ah.inner.pd()) {
             let error = Error::Foreign {
                 what: "the address handle",
                 owner: "protection domain",
             };
-            return Err(Rejected::new(error, source));
+            return self.to.submit(Err(Rejected::new(error, source)));
         }
         if let Err(error) = check_len(source.len()) {
-            return Err(Rejected::new(error, source));
+            return self.to.submit(Err(Rejected::new(error, source)));
         }
         let opcode = if imm.is_some() {
             c::IBV_WR_SEND_WITH_IMM
@@ -256,6 +257,6 @@ impl<S: Submit> Poster<Ud, S> {
             remote_qpn: to.qpn,
             remote_qkey: to.qkey,
         };
-        self.to.submit(request)
+        self.to.submit(Ok(request))
     }
 }

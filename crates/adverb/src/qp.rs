@@ -103,6 +103,10 @@ impl Receives {
         }
     }
 
+    pub(crate) fn cq(&self) -> &Arc<CqInner> {
+        &self.place().cq
+    }
+
     pub(crate) fn slab(&self) -> &Mutex<Slab> {
         &self.place().slab
     }

@@ -127,6 +127,12 @@ impl Request {
         self
     }
 
+    /// With a completion of its own.
+    pub(crate) fn signaled(mut self) -> Self {
+        self.flags.remove(PostFlags::UNSIGNALED);
+        self
+    }
+
     /// A request whose bytes are copied while it is posted.
     pub(crate) fn bare(kind: OpKind, opcode: c::ibv_wr_opcode) -> Self {
         let mut wr = c::ibv_send_wr::zeroed();
@@ -143,6 +149,12 @@ impl Request {
         }
     }
 }
+
+// SAFETY: the pointers inside are null, or lead to an address handle that the operation keeps alive;
+// an address of inline bytes is only read while posting, by whoever borrows them.
+unsafe impl Send for Request {}
+// SAFETY: as above.
+unsafe impl Sync for Request {}
 
 /// A staged request of a batch. Its pointers are set when the batch is posted.
 pub(crate) struct Staged {

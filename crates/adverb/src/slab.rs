@@ -114,6 +114,11 @@ impl Slab {
         self.slots.len() as u32
     }
 
+    /// Whether no slot is free.
+    pub(crate) fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+
     /// Operations that the device has.
     pub(crate) fn outstanding(&self) -> u32 {
         match &self.order {

@@ -1,7 +1,7 @@
 //! The calling conventions of the C functions, in one place: some return an errno, some set it.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
@@ -84,6 +84,21 @@ pub(crate) fn wait_readable(fd: RawFd, timeout: Option<Duration>) -> io::Result<
         }
         ready => Ok(ready > 0),
     }
+}
+
+/// What is read from `fd` is there, or an error says that it is not.
+pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: plain calls on an open descriptor.
+    let rc = unsafe {
+        match libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) {
+            -1 => -1,
+            flags => libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK),
+        }
+    };
+    if rc < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// A 32-bit number that others cannot guess and that differs from call to call.

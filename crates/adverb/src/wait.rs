@@ -9,13 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use adverb_abi::inline;
 use adverb_wait::{Counters as WaitCounters, Step};
 
 use crate::cq::CompletionQueue;
 use crate::error::Result;
 use crate::sync::{deadline, left};
-use crate::sys;
 use crate::wc::Completion;
 
 /// Empty polls before a spinning thread starts to offer its processor to others.
@@ -188,10 +186,8 @@ impl CompletionQueue {
     /// [`Error::Verb`](crate::Error::Verb).
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&self, which: Notify) -> Result<Armed<'_>> {
-        let solicited = libc::c_int::from(which == Notify::Solicited);
-        // SAFETY: the queue is alive.
-        let rc = unsafe { inline::ibv_req_notify_cq(self.as_raw(), solicited) };
-        sys::check(rc, "ibv_req_notify_cq", &self.inner.ctx.name)?;
+        self.inner.check_undriven()?;
+        self.inner.arm(which == Notify::Solicited)?;
         Ok(Armed { cq: self })
     }
 
@@ -202,6 +198,7 @@ impl CompletionQueue {
     /// [`Error::NoChannel`](crate::Error::NoChannel), [`Error::Verb`](crate::Error::Verb).
     #[doc(alias = "ibv_get_cq_event")]
     pub fn take_events(&self) -> Result<usize> {
+        self.inner.check_undriven()?;
         // Whoever is in the middle of waiting takes them.
         let Some(turn) = self.inner.own_channel()?.turn(Some(Instant::now())) else {
             return Ok(0);

@@ -39,7 +39,6 @@ pub enum OpKind {
 /// [`PostFlags::UNSIGNALED`](crate::PostFlags::UNSIGNALED) yields it together with the next signaled one.
 #[derive(Debug)]
 #[doc(alias = "ibv_wc")]
-#[must_use = "a completion carries the operation's buffer and tells whether it failed"]
 pub struct Completion {
     /// Which operation, as returned when it was posted.
     pub id: OpId,

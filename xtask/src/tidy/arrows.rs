@@ -65,7 +65,8 @@ pub(super) fn complaints(metadata: &Value) -> Result<Vec<String>> {
                 continue;
             }
             let good = if dependency["kind"].as_str() == Some("dev") {
-                below.contains(to)
+                // Of itself a crate may ask for features, for its tests.
+                to == name || below.contains(to)
             } else {
                 allowed.contains(&to)
             };

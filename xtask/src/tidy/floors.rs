@@ -18,7 +18,16 @@ const FLOORS: &[(&str, &[Floor])] = &[("crates/adverb/src", ADVERB), ("crates/ni
 const ADVERB: &[Floor] = &[
     (
         "base",
-        &["error", "grh", "state", "status", "sync", "sys", "values"],
+        &[
+            "by_number",
+            "error",
+            "grh",
+            "state",
+            "status",
+            "sync",
+            "sys",
+            "values",
+        ],
     ),
     (
         "facts",

@@ -1,0 +1,274 @@
+//! Who waits for what. Nothing here polls or sleeps; wakers are collected, to be woken after the lock is gone.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use super::line::{Line, Place};
+use crate::by_number::ByNumber;
+use crate::wc::{Completion, OpId, OpKind};
+
+/// The mailbox of what nobody waits for in particular.
+pub(super) const REST: u64 = 0;
+
+pub(super) struct Table {
+    operations: ByNumber<OpId, Entry>,
+    /// Operations with a waker.
+    asleep: usize,
+    mailboxes: ByNumber<u64, Mailbox>,
+    next_mailbox: u64,
+    /// By number of the queue pair.
+    routes: ByNumber<u32, Route>,
+    pub(super) wakes: Vec<Waker>,
+    /// What nobody wants any more; freed after the lock is gone, too, for that may deregister memory.
+    pub(super) dropped: Vec<Completion>,
+}
+
+/// An operation that a future has posted.
+struct Entry {
+    qp_num: u32,
+    state: State,
+}
+
+enum State {
+    Waiting(Option<Waker>),
+    Done(Completion),
+    /// Its future was dropped.
+    Detached,
+}
+
+#[derive(Default)]
+struct Mailbox {
+    messages: VecDeque<Completion>,
+    line: Line,
+}
+
+struct Route {
+    mailbox: u64,
+    /// Operations that futures have posted and that are not over.
+    in_flight: usize,
+    /// Futures that found the send queue full.
+    room: Line,
+}
+
+impl Table {
+    pub(super) fn new() -> Self {
+        let mut mailboxes = ByNumber::default();
+        mailboxes.insert(REST, Mailbox::default());
+        Self {
+            operations: ByNumber::default(),
+            asleep: 0,
+            mailboxes,
+            next_mailbox: REST + 1,
+            routes: ByNumber::default(),
+            wakes: Vec::new(),
+            dropped: Vec::new(),
+        }
+    }
+
+    /// Hands a completion to whoever it is for.
+    pub(super) fn hand_out(&mut self, completion: Completion) {
+        let route = self.routes.get_mut(&completion.qp_num);
+        if completion.kind == OpKind::Recv {
+            let mailbox = route.map_or(REST, |route| route.mailbox);
+            return self.deliver(mailbox, completion);
+        }
+        let entry = self.operations.get_mut(&completion.id);
+        if let Some(route) = route {
+            route.in_flight -= usize::from(entry.is_some());
+            // One that is called and not polled must not keep the others from a queue that is empty.
+            match route.in_flight {
+                0 => self.wakes.extend(route.room.all().cloned()),
+                _ => self.wakes.extend(route.room.call()),
+            }
+        }
+        let Some(entry) = entry else {
+            return self.deliver(REST, completion);
+        };
+        match &mut entry.state {
+            State::Waiting(waker) => {
+                if let Some(waker) = waker.take() {
+                    self.asleep -= 1;
+                    self.wakes.push(waker);
+                }
+                entry.state = State::Done(completion);
+            }
+            State::Detached | State::Done(_) => {
+                self.operations.remove(&completion.id);
+                self.dropped.push(completion);
+            }
+        }
+    }
+
+    fn deliver(&mut self, mailbox: u64, completion: Completion) {
+        match self.mailboxes.get_mut(&mailbox) {
+            Some(mailbox) => {
+                mailbox.messages.push_back(completion);
+                self.wakes.extend(mailbox.line.call());
+            }
+            None => self.dropped.push(completion),
+        }
+    }
+
+    /// A future has posted this operation.
+    pub(super) fn expect(&mut self, id: OpId, qp_num: u32) {
+        if let Some(route) = self.routes.get_mut(&qp_num) {
+            route.in_flight += 1;
+        }
+        let state = State::Waiting(None);
+        self.operations.insert(id, Entry { qp_num, state });
+    }
+
+    /// The operation's completion, once.
+    pub(super) fn take(&mut self, id: OpId) -> Option<Completion> {
+        match self.operations.get_mut(&id)?.state {
+            State::Done(_) => match self.operations.remove(&id)?.state {
+                State::Done(completion) => Some(completion),
+                State::Waiting(_) | State::Detached => None,
+            },
+            State::Waiting(ref mut waker) => {
+                // Its task is awake.
+                self.asleep -= usize::from(waker.take().is_some());
+                None
+            }
+            State::Detached => None,
+        }
+    }
+
+    /// Wakes this task when the operation is over.
+    pub(super) fn wake_for(&mut self, id: OpId, waker: &Waker) {
+        if let Some(Entry {
+            state: State::Waiting(known),
+            ..
+        }) = self.operations.get_mut(&id)
+        {
+            self.asleep += usize::from(known.is_none());
+            *known = Some(waker.clone());
+        }
+    }
+
+    /// Nobody waits for the operation any more.
+    pub(super) fn detach(&mut self, id: OpId) {
+        let Some(entry) = self.operations.get_mut(&id) else {
+            return;
+        };
+        match std::mem::replace(&mut entry.state, State::Detached) {
+            State::Waiting(waker) => self.asleep -= usize::from(waker.is_some()),
+            State::Done(completion) => {
+                self.operations.remove(&id);
+                self.dropped.push(completion);
+            }
+            State::Detached => {}
+        }
+    }
+
+    pub(super) fn open_mailbox(&mut self) -> u64 {
+        let mailbox = self.next_mailbox;
+        self.next_mailbox += 1;
+        self.mailboxes.insert(mailbox, Mailbox::default());
+        mailbox
+    }
+
+    pub(super) fn close_mailbox(&mut self, mailbox: u64) {
+        if let Some(mailbox) = self.mailboxes.remove(&mailbox) {
+            self.dropped.extend(mailbox.messages);
+        }
+    }
+
+    /// The next message; its receiver gives its place up then.
+    pub(super) fn receive(&mut self, mailbox: u64, place: &mut Place) -> Option<Completion> {
+        let message = self.mailboxes.get_mut(&mailbox)?.messages.pop_front()?;
+        self.stop_receiving(mailbox, place);
+        Some(message)
+    }
+
+    /// Wakes this task when there may be a message for it.
+    pub(super) fn wake_for_message(&mut self, mailbox: u64, place: &mut Place, waker: &Waker) {
+        if let Some(mailbox) = self.mailboxes.get_mut(&mailbox) {
+            mailbox.line.enter(place, waker);
+        }
+    }
+
+    /// The message that it was woken for is somebody else's now.
+    pub(super) fn stop_receiving(&mut self, mailbox: u64, place: &mut Place) {
+        let Some(mailbox) = self.mailboxes.get_mut(&mailbox) else {
+            return;
+        };
+        if mailbox.line.leave(place) && !mailbox.messages.is_empty() {
+            self.wakes.extend(mailbox.line.call());
+        }
+    }
+
+    /// What this queue pair receives goes to this mailbox.
+    pub(super) fn open_route(&mut self, qp_num: u32, mailbox: u64) {
+        let route = Route {
+            mailbox,
+            in_flight: 0,
+            room: Line::default(),
+        };
+        self.routes.insert(qp_num, route);
+    }
+
+    /// The queue pair is no more, and nothing of its is going to complete.
+    pub(super) fn close_route(&mut self, qp_num: u32) {
+        self.routes.remove(&qp_num);
+        let gone = self
+            .operations
+            .extract_if(|_, entry| entry.qp_num == qp_num);
+        for (_, entry) in gone {
+            match entry.state {
+                State::Waiting(waker) => self.asleep -= usize::from(waker.is_some()),
+                State::Done(completion) => self.dropped.push(completion),
+                State::Detached => {}
+            }
+        }
+    }
+
+    /// Wakes this task when there may be room in the send queue.
+    pub(super) fn wake_for_room(&mut self, qp_num: u32, place: &mut Place, waker: &Waker) {
+        if let Some(route) = self.routes.get_mut(&qp_num) {
+            route.room.enter(place, waker);
+        }
+    }
+
+    /// The room that it was woken for is somebody else's now, unless it has `used` it.
+    pub(super) fn stop_waiting_for_room(&mut self, qp_num: u32, place: &mut Place, used: bool) {
+        let Some(route) = self.routes.get_mut(&qp_num) else {
+            return;
+        };
+        if route.room.leave(place) && !used {
+            self.wakes.extend(route.room.call());
+        }
+    }
+
+    /// Whether a task sleeps that a completion may have to wake.
+    pub(super) fn anybody_sleeps(&self) -> bool {
+        self.asleep > 0
+            || self.mailboxes.values().any(|m| !m.line.is_empty())
+            || self.routes.values().any(|r| !r.room.is_empty())
+    }
+
+    /// Each task looks for itself.
+    pub(super) fn wake_all(&mut self) {
+        let operations = self
+            .operations
+            .values()
+            .filter_map(|entry| match &entry.state {
+                State::Waiting(waker) => waker.clone(),
+                State::Done(_) | State::Detached => None,
+            });
+        self.wakes.extend(operations);
+        let lines = self.mailboxes.values().map(|m| &m.line);
+        let lines = lines.chain(self.routes.values().map(|r| &r.room));
+        self.wakes.extend(lines.flat_map(Line::all).cloned());
+    }
+
+    /// All that nobody has taken.
+    pub(super) fn into_left(self) -> impl Iterator<Item = Completion> {
+        let done = self.operations.into_values().filter_map(|e| match e.state {
+            State::Done(completion) => Some(completion),
+            State::Waiting(_) | State::Detached => None,
+        });
+        let messages = self.mailboxes.into_values().flat_map(|m| m.messages);
+        done.chain(messages)
+    }
+}
