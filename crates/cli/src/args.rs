@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
+
+use crate::shape::{self, Shape};
+use crate::way::{self, Bounds, Way};
 
 /// RDMA verbs on any Linux machine, and a measured answer to how your program should wait.
 #[derive(Debug, Parser)]
@@ -17,7 +19,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Measure busy polling, event and adaptive waiting, and say which fits which traffic
+    /// Measure ways to wait under several shapes of traffic, and say which fits which
     Compare(CompareArgs),
     /// Measure one operation between two processes, beside the machine's own limit
     Bench(BenchArgs),
@@ -79,18 +81,36 @@ pub(crate) struct LearnArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
+    /// Write a report to FILE: one page of HTML that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
     /// Write all figures to FILE as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// Shapes of traffic: closed-N, gap-T, jitter-T, poisson-T, burst-N, burst-N-T, such as closed-64,gap-1ms,burst-16
+    #[arg(long, value_name = "S", value_delimiter = ',', value_parser = shape::parse)]
+    pub(crate) shapes: Vec<Shape>,
+    /// Gaps between requests, such as 10us,1ms: short for `--shapes closed-1,gap-10us,gap-1ms`
+    #[arg(long, value_name = "GAP", value_delimiter = ',', value_parser = gap_shape)]
+    pub(crate) gaps: Vec<Shape>,
+    /// A recorded trace as one more shape: a gap a line, in ns or with us, ms or s
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Vec<PathBuf>,
+    /// Ways to wait: busy, event, event-batch, adaptive, adaptive:30%, adaptive:50us, tcp, unix
+    #[arg(long, value_name = "W", value_delimiter = ',', value_parser = way::parse)]
+    pub(crate) ways: Vec<Way>,
+    /// All shapes, more ways to wait, and ten minutes
+    #[arg(long)]
+    pub(crate) thorough: bool,
+    /// Time for all measurements together, in seconds (default: 45, thorough 570)
+    #[arg(long, value_name = "N", value_parser = seconds)]
+    pub(crate) seconds: Option<f64>,
     /// Device to use (default: the first one, adverb0); `adverb devices` lists them
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
-    /// Time for all measurements together, in seconds
-    #[arg(long, value_name = "N", default_value_t = 25.0, value_parser = seconds)]
-    pub(crate) seconds: f64,
-    /// Gaps between requests, such as 10us,100us,1ms; each becomes a shape
-    #[arg(long, value_name = "GAP", value_delimiter = ',', value_parser = gap, default_values = ["10us", "100us", "1ms"])]
-    pub(crate) gaps: Vec<Gap>,
+    /// Ways that packets may take: a subset of shm,udp (default: both, which is shm)
+    #[arg(long, value_name = "L", value_delimiter = ',')]
+    pub(crate) links: Vec<Link>,
 }
 
 #[derive(Debug, Args)]
@@ -140,7 +160,7 @@ pub(crate) enum Model {
     Busy,
     /// Arm, sleep on the event, drain in batches
     Event,
-    /// Spin for about the cost of a wake-up, then arm, poll once more, sleep
+    /// Poll for as long as pays, then arm, poll once more, sleep
     Adaptive,
 }
 
@@ -156,13 +176,6 @@ pub(crate) enum Test {
     ReadBw,
     AtomicLat,
     AtomicBw,
-}
-
-/// A gap between requests; keeps its spelling, since that names the shape.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Gap {
-    pub(crate) text: String,
-    pub(crate) duration: Duration,
 }
 
 macro_rules! name_as_typed {
@@ -185,6 +198,16 @@ macro_rules! name_as_typed {
 }
 name_as_typed!(Link, Model, Test);
 
+impl Model {
+    pub(crate) fn way(self) -> Way {
+        match self {
+            Self::Busy => Way::Busy,
+            Self::Event => Way::EventBatch,
+            Self::Adaptive => Way::Adaptive(Bounds::NONE),
+        }
+    }
+}
+
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(n) if (0.1..=3600.0).contains(&n) => Ok(n),
@@ -192,24 +215,9 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-fn gap(text: &str) -> Result<Gap, String> {
-    let usage = || "a whole number with us, ms or s is needed, such as 10us".to_owned();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(usage)?;
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| usage())?;
-    let us = match unit {
-        "us" => Some(number),
-        "ms" => number.checked_mul(1000),
-        "s" => number.checked_mul(1_000_000),
-        _ => return Err(usage()),
-    };
-    match us {
-        Some(us @ 1..=1_000_000) => Ok(Gap {
-            text: text.to_owned(),
-            duration: Duration::from_micros(us),
-        }),
-        _ => Err("a gap from 1us to 1s is needed".to_owned()),
-    }
+fn gap_shape(text: &str) -> Result<Shape, String> {
+    shape::gap(text)?;
+    shape::parse(&format!("gap-{text}"))
 }
 
 fn size(text: &str) -> Result<usize, String> {
@@ -232,23 +240,6 @@ pub(crate) const MAX_SIZE: usize = 16 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn gaps_keep_their_spelling_and_have_units() {
-        assert_eq!(gap("10us").unwrap().duration, Duration::from_micros(10));
-        assert_eq!(gap("1ms").unwrap().text, "1ms");
-        for bad in [
-            "10",
-            "us",
-            "0us",
-            "2s",
-            "10ns",
-            "99999999999999999999us",
-            "99999999999999999s",
-        ] {
-            assert!(gap(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn sizes_take_binary_suffixes() {

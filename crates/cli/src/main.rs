@@ -1,6 +1,7 @@
 //! The `adverb` program.
 //!
-//! `args.rs` is what was typed, `plan.rs` what it means, `cmd/` one file per command. `traffic/`
+//! `args.rs` is what was typed, `plan.rs` what it means, `shape.rs` and `way.rs` what `compare` sets
+//! side by side, `cmd/` one file per command. `traffic/`
 //! are the two processes of a measurement, `measure/` clocks, counters and the machine's own
 //! limits, `report/` turns results into text and JSON, `sysfs/` is what `run --sysfs` shows,
 //! `learn/` are the programs of the book.
@@ -12,8 +13,10 @@ mod learn;
 mod measure;
 mod plan;
 mod report;
+mod shape;
 mod sysfs;
 mod traffic;
+mod way;
 
 use std::io;
 use std::process::ExitCode;

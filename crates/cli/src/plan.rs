@@ -9,6 +9,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 use crate::args::{BenchArgs, CompareArgs, Link, Model, RunArgs, Test};
+use crate::shape::{self, Shape};
+use crate::way::{self, Way};
 
 /// A program, and the environment in which it finds the drop-in libraries.
 #[derive(Debug)]
@@ -20,23 +22,18 @@ pub(crate) struct RunPlan {
     pub(crate) sysfs: bool,
 }
 
-/// When requests are sent.
-#[derive(Clone, Debug)]
-pub(crate) struct Shape {
-    pub(crate) name: String,
-    /// None: the next request follows the reply (closed loop with one request in flight).
-    pub(crate) gap: Option<Duration>,
-    /// Measured time of one round.
-    pub(crate) round: Duration,
-}
-
 #[derive(Debug)]
 pub(crate) struct ComparePlan {
     pub(crate) device: Option<String>,
+    pub(crate) links: Vec<Link>,
     pub(crate) shapes: Vec<Shape>,
-    /// Each cell is measured so often, with the other cells in between; the median counts.
+    pub(crate) ways: Vec<Way>,
+    /// Each cell is measured so often, with the other cells in between.
     pub(crate) rounds: usize,
+    /// Measured time of one round of a cell for each unit of its shape's weight.
+    pub(crate) unit: Duration,
     pub(crate) json: Option<PathBuf>,
+    pub(crate) html: Option<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -65,7 +62,7 @@ pub(crate) struct TargetsPlan {
 }
 
 pub(crate) fn targets(args: BenchArgs) -> Result<TargetsPlan> {
-    check_writable(args.json.as_deref())?;
+    check_writable("--json", args.json.as_deref())?;
     Ok(TargetsPlan {
         device: args.device,
         time: Duration::from_secs_f64(args.seconds),
@@ -127,45 +124,134 @@ pub(crate) fn libdir() -> Result<PathBuf> {
 }
 
 pub(crate) fn compare(args: CompareArgs) -> Result<ComparePlan> {
-    check_writable(args.json.as_deref())?;
-    let rounds = if args.seconds >= 6.0 { 3 } else { 1 };
-    let gaps = args
-        .gaps
-        .iter()
-        .map(|gap| (format!("gap-{}", gap.text), Some(gap.duration)));
-    let shapes: Vec<_> = std::iter::once(("closed-1".to_owned(), None))
-        .chain(gaps)
-        .collect();
-    // Rare requests need more time for as many samples.
-    let weight = |gap: Option<Duration>| {
-        if gap >= Some(Duration::from_millis(1)) {
-            2.0
-        } else {
-            1.0
+    let mut shapes = args.shapes;
+    if !args.gaps.is_empty() {
+        if shapes.is_empty() {
+            shapes.extend(known_shape("closed-1"));
         }
+        shapes.extend(args.gaps);
+    }
+    for path in &args.trace {
+        shapes.push(shape::read_trace(path)?);
+    }
+    let (usual_shapes, usual_ways): (&[&str], &[&str]) = match args.thorough {
+        true => (&ALL_SHAPES, &ALL_WAYS),
+        false => (&SHAPES, &WAYS),
     };
-    let weights: f64 = shapes.iter().map(|(_, gap)| weight(*gap)).sum();
-    let unit = args.seconds / (weights * MODELS.len() as f64 * rounds as f64);
+    if shapes.is_empty() {
+        shapes = usual_shapes
+            .iter()
+            .filter_map(|name| known_shape(name))
+            .collect();
+    }
+    let mut ways = args.ways;
+    if ways.is_empty() {
+        ways = usual_ways
+            .iter()
+            .filter_map(|name| way::parse(name).ok())
+            .collect();
+    }
+    twice("--shapes", shapes.iter().map(|shape| shape.name.clone()))?;
+    twice("--ways", ways.iter().map(Way::to_string))?;
+    if !ways.iter().any(|way| way.is_verbs()) {
+        bail!("--ways: sockets are for comparison; name a way over verbs, too");
+    }
+    if args.links.contains(&Link::Loopback) {
+        bail!(
+            "--links: loopback is within a process, and compare has two; shm and udp are between them"
+        );
+    }
+    check_writable("--json", args.json.as_deref())?;
+    check_writable("--html", args.html.as_deref())?;
+    let seconds = args
+        .seconds
+        .unwrap_or(if args.thorough { 570.0 } else { 45.0 });
+    let rounds = match args.thorough {
+        true if seconds >= 60.0 => 5,
+        _ if seconds >= 6.0 => 3,
+        _ => 1,
+    };
+    let weights: f64 = shapes.iter().map(|shape| shape.schedule.weight()).sum();
+    // The machine's own stalls are looked for as long as a way is.
+    let unit = seconds / (weights * (ways.len() + 1) as f64 * rounds as f64);
     Ok(ComparePlan {
         device: args.device,
-        shapes: shapes
-            .into_iter()
-            .map(|(name, gap)| Shape {
-                name,
-                gap,
-                round: Duration::from_secs_f64(unit * weight(gap)),
-            })
-            .collect(),
+        links: args.links,
+        shapes,
+        ways,
         rounds,
+        unit: Duration::from_secs_f64(unit),
         json: args.json,
+        html: args.html,
     })
 }
 
-/// The models of `compare`, in the order in which they are measured and shown.
-pub(crate) const MODELS: [Model; 3] = [Model::Busy, Model::Event, Model::Adaptive];
+/// A shape of ours.
+fn known_shape(name: &str) -> Option<Shape> {
+    shape::parse(name).ok()
+}
+
+/// The same thing twice would stand twice in the table under one name.
+fn twice(option: &str, names: impl Iterator<Item = String>) -> Result<()> {
+    let mut seen = Vec::new();
+    for name in names {
+        if seen.contains(&name) {
+            bail!("{option}: {name} is there twice");
+        }
+        seen.push(name);
+    }
+    Ok(())
+}
+
+/// What is compared in under a minute, and what `--thorough` compares.
+const SHAPES: [&str; 8] = [
+    "closed-1",
+    "closed-64",
+    "gap-100us",
+    "gap-1ms",
+    "jitter-1ms",
+    "poisson-1ms",
+    "burst-16",
+    "burst-256",
+];
+const ALL_SHAPES: [&str; 13] = [
+    "closed-1",
+    "closed-64",
+    "gap-10us",
+    "gap-100us",
+    "gap-500us",
+    "gap-1ms",
+    "gap-10ms",
+    "jitter-1ms",
+    "poisson-20us",
+    "poisson-100us",
+    "poisson-1ms",
+    "burst-16",
+    "burst-256",
+];
+const WAYS: [&str; 7] = [
+    "busy",
+    "event",
+    "event-batch",
+    "adaptive",
+    "adaptive:30%",
+    "tcp",
+    "unix",
+];
+const ALL_WAYS: [&str; 9] = [
+    "busy",
+    "event",
+    "event-batch",
+    "adaptive",
+    "adaptive:30%",
+    "adaptive:10%",
+    "adaptive:20us",
+    "tcp",
+    "unix",
+];
 
 pub(crate) fn bench(args: BenchArgs) -> Result<BenchPlan> {
-    check_writable(args.json.as_deref())?;
+    check_writable("--json", args.json.as_deref())?;
     let mut runs = Vec::new();
     for &test in &args.tests {
         let size = match (test, args.size) {
@@ -237,14 +323,18 @@ fn check_netdev(list: &str) -> Result<()> {
     Ok(())
 }
 
-/// Found out before the measurement rather than after it.
-fn check_writable(json: Option<&Path>) -> Result<()> {
-    if let Some(path) = json {
-        std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)
-            .with_context(|| format!("--json: cannot write {}", path.display()))?;
+/// Found out before the measurement rather than after it. Leaves nothing behind: a file that is there afterwards is whole.
+fn check_writable(option: &str, path: Option<&Path>) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let existed = path.exists();
+    std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .with_context(|| format!("{option}: cannot write {}", path.display()))?;
+    if !existed {
+        // An error: somebody else was faster.
+        let _ = std::fs::remove_file(path);
     }
     Ok(())
 }
@@ -263,16 +353,69 @@ mod tests {
             .command
     }
 
+    fn comparison(words: &[&str]) -> Result<ComparePlan> {
+        match parsed(&[&["compare"], words].concat()) {
+            Command::Compare(args) => compare(args),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn all_rounds_of_a_comparison_fill_the_seconds() {
-        let Command::Compare(args) = parsed(&["compare", "--seconds", "24"]) else {
-            panic!()
-        };
-        let plan = compare(args).unwrap();
-        let names: Vec<_> = plan.shapes.iter().map(|s| s.name.as_str()).collect();
-        assert_eq!(names, ["closed-1", "gap-10us", "gap-100us", "gap-1ms"]);
-        let round: f64 = plan.shapes.iter().map(|s| s.round.as_secs_f64()).sum();
-        assert!((round * (plan.rounds * MODELS.len()) as f64 - 24.0).abs() < 1e-3);
+        for words in [&["--seconds", "24"][..], &["--thorough"], &[]] {
+            let plan = comparison(words).unwrap();
+            let weights: f64 = plan
+                .shapes
+                .iter()
+                .map(|shape| shape.schedule.weight())
+                .sum();
+            let cells = weights * (plan.ways.len() + 1) as f64 * plan.rounds as f64;
+            let seconds = plan.unit.as_secs_f64() * cells;
+            let wanted = match words {
+                [_, _] => 24.0,
+                [_] => 570.0,
+                _ => 45.0,
+            };
+            assert!((seconds - wanted).abs() < 1e-3, "{words:?}: {seconds}");
+        }
+    }
+
+    #[test]
+    fn what_is_usual_can_be_parsed() {
+        let plan = comparison(&["--thorough"]).unwrap();
+        assert_eq!(
+            (plan.shapes.len(), plan.ways.len()),
+            (ALL_SHAPES.len(), ALL_WAYS.len())
+        );
+        let plan = comparison(&[]).unwrap();
+        assert_eq!(
+            (plan.shapes.len(), plan.ways.len()),
+            (SHAPES.len(), WAYS.len())
+        );
+        let plan = comparison(&["--gaps", "10us"]).unwrap();
+        let names: Vec<_> = plan
+            .shapes
+            .iter()
+            .map(|shape| shape.name.as_str())
+            .collect();
+        assert_eq!(names, ["closed-1", "gap-10us"]);
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_named() {
+        for (words, hint) in [
+            (
+                &["--shapes", "gap-1ms,gap-1ms"][..],
+                "gap-1ms is there twice",
+            ),
+            (&["--ways", "busy,busy"], "busy is there twice"),
+            (&["--ways", "tcp"], "over verbs"),
+            (&["--links", "loopback"], "within a process"),
+            (&["--trace", "/nowhere/at/all"], "/nowhere/at/all"),
+        ] {
+            let error = format!("{:#}", comparison(words).unwrap_err());
+            assert!(error.contains(hint), "{words:?}: {error}");
+        }
     }
 
     #[test]

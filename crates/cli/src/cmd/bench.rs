@@ -10,6 +10,7 @@ use crate::measure::machine::Machine;
 use crate::measure::ns;
 use crate::plan::{BenchPlan, BenchRun};
 use crate::report::{self, Figure, Figures, Limit};
+use crate::shape::Schedule;
 use crate::traffic::control::{Outcome, Role, Run, StreamOp, Traffic, Waiting};
 use crate::traffic::pair::Pair;
 use crate::traffic::session::{MAX_READS, stream_window};
@@ -46,15 +47,14 @@ fn measure(
 ) -> Result<(String, (Outcome, Outcome))> {
     let mut pair = match run.link {
         Link::Loopback => Pair::threads()?,
-        link => Pair::processes(Some(link))?,
+        link => Pair::processes(&[link])?,
     };
-    let device = pair.connect(plan.device.as_deref(), run.size, machine.chosen)?;
+    let device = pair.connect(plan.device.as_deref(), run.size, machine.chosen, false)?;
     let outcomes = pair.run(Run {
         role: Role::Client,
         traffic: traffic(run),
         waiting: Waiting {
-            model: run.wait,
-            spin_ns: machine.spin_ns(),
+            way: run.wait.way(),
             one_core: !machine.chosen.are_distinct(),
         },
         size: run.size,
@@ -68,7 +68,7 @@ fn traffic(run: &BenchRun) -> Traffic {
     let stream = |op, window| Traffic::Stream { op, window };
     let window = stream_window(run.size);
     match run.test {
-        Test::SendLat => Traffic::Exchange { gap_ns: None },
+        Test::SendLat => Traffic::Exchange(Schedule::Closed { in_flight: 1 }),
         Test::WriteLat => Traffic::WritePingPong,
         Test::ReadLat => stream(StreamOp::Read, 1),
         Test::AtomicLat => stream(StreamOp::FetchAdd, 1),
@@ -80,7 +80,7 @@ fn traffic(run: &BenchRun) -> Traffic {
 }
 
 fn figure(run: &BenchRun, (client, server): (Outcome, Outcome), limit: Limit) -> Figure {
-    let cpu = |side: Outcome| 100.0 * side.cpu_ns as f64 / side.wall_ns.max(1) as f64;
+    let cpu = |side: &Outcome| 100.0 * side.cpu_ns as f64 / side.wall_ns.max(1) as f64;
     let mut figure = Figure {
         test: run.test,
         link: run.link,
@@ -93,8 +93,8 @@ fn figure(run: &BenchRun, (client, server): (Outcome, Outcome), limit: Limit) ->
         msgs_per_s: None,
         limit,
         ratio: 0.0,
-        client_cpu_percent: cpu(client),
-        server_cpu_percent: cpu(server),
+        client_cpu_percent: cpu(&client),
+        server_cpu_percent: cpu(&server),
     };
     if is_latency(run.test) {
         let one_way = client.latency.halved();

@@ -14,6 +14,7 @@ use crate::measure::{limits, ns, ucx};
 use crate::plan::TargetsPlan;
 use crate::report::targets::{self, Target, Targets, Unit};
 use crate::report::{self};
+use crate::shape::Schedule;
 use crate::traffic::control::{Outcome, Role, Run, StreamOp, Traffic, Waiting};
 use crate::traffic::pair::Pair;
 use crate::traffic::session::{MAX_READS, stream_window};
@@ -280,8 +281,8 @@ fn beside(yard: Yard, ours: Ours, plan: &TargetsPlan, machine: &Machine) -> Resu
 
 /// One measurement of ours, with two new processes: while peers are measured, nobody of ours spins.
 fn figure(ours: Ours, plan: &TargetsPlan, machine: &Machine) -> Result<f64> {
-    let mut pair = Pair::processes(Some(ours.link))?;
-    pair.connect(plan.device.as_deref(), ours.size, machine.chosen)?;
+    let mut pair = Pair::processes(&[ours.link])?;
+    pair.connect(plan.device.as_deref(), ours.size, machine.chosen, false)?;
     let stream = |op| {
         let window = stream_window(ours.size);
         let window = match op {
@@ -293,13 +294,12 @@ fn figure(ours: Ours, plan: &TargetsPlan, machine: &Machine) -> Result<f64> {
     let (client, _) = pair.run(Run {
         role: Role::Client,
         traffic: match ours.kind {
-            Kind::SendLatency => Traffic::Exchange { gap_ns: None },
+            Kind::SendLatency => Traffic::Exchange(Schedule::Closed { in_flight: 1 }),
             Kind::Stream(op) => stream(op),
             Kind::Rate => stream(StreamOp::Send),
         },
         waiting: Waiting {
-            model: ours.wait,
-            spin_ns: machine.spin_ns(),
+            way: ours.wait.way(),
             one_core: !machine.chosen.are_distinct(),
         },
         size: ours.size,

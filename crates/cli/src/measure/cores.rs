@@ -51,6 +51,14 @@ pub(crate) fn pin(core: usize) -> bool {
     sched_setaffinity(None, &set).is_ok()
 }
 
+/// Whether threads may be bound to that core.
+pub(crate) fn can_pin(core: usize) -> bool {
+    // On a thread of its own, which ends with that.
+    std::thread::spawn(move || pin(core))
+        .join()
+        .unwrap_or(false)
+}
+
 fn allowed() -> Vec<usize> {
     match sched_getaffinity(None) {
         Ok(set) => (0..CpuSet::MAX_CPU)

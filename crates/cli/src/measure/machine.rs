@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use serde::Serialize;
 
 use super::cores::{self, Cores};
-use super::limits;
+use super::{limits, quota};
 
 /// The `machine` object of both JSON formats.
 #[derive(Clone, Debug, Serialize)]
@@ -26,6 +26,10 @@ pub(crate) struct Machine {
     pub(crate) chosen: Cores,
     pub(crate) client_core: usize,
     pub(crate) server_core: usize,
+    /// Whether threads may be bound to cores.
+    pub(crate) pinned: bool,
+    /// Cores that the container may use at a time; null without a limit.
+    pub(crate) cpu_quota: Option<f64>,
 }
 
 impl Machine {
@@ -44,13 +48,35 @@ impl Machine {
             chosen,
             client_core: chosen.client,
             server_core: chosen.server,
+            pinned: cores::can_pin(chosen.client),
+            cpu_quota: quota::cores(),
         })
     }
 
-    /// How long the adaptive model looks before it sleeps. About one wake-up is never worse than
-    /// twice the best choice in hindsight; the bounds keep a disturbed measurement harmless.
-    pub(crate) fn spin_ns(&self) -> u64 {
-        self.wakeup_ns.clamp(2_000.0, 100_000.0) as u64
+    /// What the reader has to know about figures of this machine, a sentence each.
+    pub(crate) fn caveats(&self) -> Vec<String> {
+        let mut caveats = Vec::new();
+        if !self.chosen.are_distinct() {
+            caveats.push(
+                "Only one core may be used here: both sides share it, looking takes it from the one that is looked for, and \
+                 what is shown is how well each way gives it away."
+                    .to_owned(),
+            );
+        }
+        if !self.pinned {
+            caveats.push(
+                "The processes may not choose their cores here, so they can be moved in the middle: expect spread.".to_owned(),
+            );
+        }
+        if let Some(quota) = self.cpu_quota
+            && quota < 2.0
+        {
+            caveats.push(format!(
+                "This container may use {quota:.1} cores at a time, and two sides that look need 2: whoever uses more is stopped \
+                 until its next period, which shows in the high percentiles of busy first."
+            ));
+        }
+        caveats
     }
 }
 

@@ -4,6 +4,8 @@ pub(crate) mod cores;
 pub(crate) mod limits;
 pub(crate) mod machine;
 pub(crate) mod others;
+pub(crate) mod quota;
+pub(crate) mod stalls;
 pub(crate) mod summary;
 pub(crate) mod ucx;
 

@@ -19,6 +19,32 @@ impl Latencies {
         self.0.saturating_record(ns);
     }
 
+    /// What another process has recorded.
+    pub(crate) fn add(&mut self, counts: &[(u64, u64)]) {
+        for &(ns, count) in counts {
+            self.0.saturating_record_n(ns, count);
+        }
+    }
+
+    /// Each latency, and how often it was met.
+    pub(crate) fn counts(&self) -> Vec<(u64, u64)> {
+        self.0
+            .iter_recorded()
+            .map(|at| (at.value_iterated_to(), at.count_at_value()))
+            .collect()
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// A quantile, 0.5 being the median; None unless ten samples lie beyond it.
+    pub(crate) fn quantile(&self, quantile: f64) -> Option<f64> {
+        let beyond = self.0.len() as f64 * quantile.min(1.0 - quantile);
+        // As many as that are not lost to rounding.
+        (beyond >= 9.999).then(|| self.0.value_at_quantile(quantile) as f64)
+    }
+
     pub(crate) fn summary(&self) -> Summary {
         let at = |quantile| self.0.value_at_quantile(quantile) as f64;
         Summary {
@@ -85,6 +111,21 @@ mod tests {
         assert!((summary.p50_ns - 250_000.0).abs() < 1_000.0, "{summary:?}");
         assert!((summary.p99_ns - 495_000.0).abs() < 1_000.0, "{summary:?}");
         assert!(summary.min_ns <= 500.0, "{summary:?}");
+    }
+
+    #[test]
+    fn a_quantile_needs_ten_samples_beyond_it() {
+        let mut latencies = Latencies::new();
+        for _ in 0..999 {
+            latencies.record(1_000);
+        }
+        assert_eq!(latencies.quantile(0.99), None);
+        let mut both = Latencies::new();
+        both.add(&latencies.counts());
+        both.record(1_000);
+        assert_eq!(both.len(), 1_000);
+        assert_eq!(both.quantile(0.99), Some(1_000.0));
+        assert_eq!(both.quantile(0.999), None);
     }
 
     #[test]

@@ -2,12 +2,15 @@
 
 use std::io::{self, Write};
 
-use super::{Comparison, Figures};
+use super::{Cell, Comparison, Figures};
 use crate::measure::machine::Machine;
 
 pub(crate) fn comparison(out: &mut impl Write, result: &Comparison) -> io::Result<()> {
     let Comparison {
-        machine, device, ..
+        machine,
+        device,
+        stalls,
+        ..
     } = result;
     writeln!(
         out,
@@ -16,78 +19,100 @@ pub(crate) fn comparison(out: &mut impl Write, result: &Comparison) -> io::Resul
     )?;
     writeln!(
         out,
-        "a wake-up costs {} here; adaptive spins {} before it sleeps",
+        "a wake-up costs {} here; the machine alone stops a thread for {} {:.1} times a second, for {} {:.2} times, for {} at most",
         time(machine.wakeup_ns),
-        time(result.spin_ns as f64)
+        time(10e3),
+        stalls.per_second_10us,
+        time(1e6),
+        stalls.per_second_1ms,
+        time(stalls.longest_ns),
     )?;
+    for caveat in warnings(result) {
+        writeln!(out, "{caveat}")?;
+    }
     writeln!(out)?;
-    writeln!(
-        out,
-        "{:<10} {:<9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6} {:>6} {:>10} {:>9}",
-        "shape",
-        "model",
-        "p50",
-        "p99",
-        "p99.9",
-        "mean",
-        "added",
-        "cpu",
-        "both",
-        "requests/s",
-        "cpu/req"
-    )?;
+    let shapes = width(result.cells.iter().map(|cell| cell.shape.as_str()), "shape");
+    let ways = width(result.cells.iter().map(|cell| cell.model.as_str()), "model");
+    write!(out, "{:<shapes$} {:<ways$}", "shape", "model")?;
+    for (column, width, _) in &COLUMNS {
+        write!(out, " {column:>width$}")?;
+    }
+    writeln!(out)?;
     let mut shape = "";
     for cell in &result.cells {
         if !shape.is_empty() && shape != cell.shape {
             writeln!(out)?;
         }
         shape = &cell.shape;
-        writeln!(
-            out,
-            "{:<10} {:<9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>4.0} % {:>4.0} % {:>10.0} {:>9}",
-            cell.shape,
-            cell.model,
-            time(cell.p50_ns),
-            time(cell.p99_ns),
-            time(cell.p999_ns),
-            time(cell.mean_ns),
-            time(cell.added_mean_ns),
-            cell.cpu_percent,
-            cell.pair_cpu_percent,
-            cell.ops_per_s,
-            time(cell.cpu_us_per_op * 1000.0),
-        )?;
+        write!(out, "{:<shapes$} {:<ways$}", cell.shape, cell.model)?;
+        for (_, width, show) in &COLUMNS {
+            write!(out, " {:>width$}", show(cell))?;
+        }
+        writeln!(out)?;
     }
     writeln!(out)?;
     for line in LEGEND {
         writeln!(out, "{line}")?;
     }
-    if !machine.chosen.are_distinct() {
-        writeln!(
-            out,
-            "only one core may be used here: both sides share it, and every wait gives it away"
-        )?;
-    }
-    if let Some(others) = result
-        .others_cpu_percent
-        .filter(|percent| *percent > DISTURBING)
-    {
-        writeln!(
-            out,
-            "other programs used {others:.0} % of a core meanwhile: repeat this on a quiet machine before you rely on it"
-        )?;
+    let names = result.shapes.iter().chain(&result.ways);
+    let wide = width(names.clone().map(|(name, _)| name.as_str()), "");
+    for (name, meaning) in names {
+        writeln!(out, "{name:<wide$} {meaning}")?;
     }
     writeln!(out)?;
     for advice in &result.advice {
         writeln!(
             out,
-            "{:<10} {}: {}",
-            advice.shape,
-            advice.model.name(),
-            advice.why
+            "{:<shapes$} {}: {}",
+            advice.shape, advice.model, advice.why
         )?;
     }
     Ok(())
+}
+
+/// What the reader has to know before the figures.
+pub(crate) fn warnings(result: &Comparison) -> Vec<String> {
+    let mut warnings = result.caveats.clone();
+    if let Some(others) = result
+        .others_cpu_percent
+        .filter(|percent| *percent > DISTURBING)
+    {
+        warnings.push(format!(
+            "Other programs used {others:.0} % of a core meanwhile: repeat this on a quiet machine before you rely on it."
+        ));
+    }
+    warnings
+}
+
+fn width<'a>(names: impl Iterator<Item = &'a str>, head: &str) -> usize {
+    names
+        .map(|name| name.chars().count())
+        .chain([head.len()])
+        .max()
+        .unwrap_or(0)
+}
+
+/// A figure of a cell as text.
+type Show = fn(&Cell) -> String;
+
+/// Head, width and content of the columns, in the order of the table here and in the report.
+pub(crate) const COLUMNS: [(&str, usize, Show); 12] = [
+    ("p50", 8, |cell| optional(cell.p50_ns, time)),
+    ("±", 8, |cell| time(cell.p50_spread_ns)),
+    ("p99", 8, |cell| optional(cell.p99_ns, time)),
+    ("stalls", 8, |cell| optional(cell.stall_p99_ns, time)),
+    ("p99.9", 8, |cell| optional(cell.p999_ns, time)),
+    ("mean", 8, |cell| time(cell.mean_ns)),
+    ("added", 8, |cell| optional(cell.added_mean_ns, time)),
+    ("cpu", 5, |cell| format!("{:.0} %", cell.cpu_percent)),
+    ("both", 5, |cell| format!("{:.0} %", cell.pair_cpu_percent)),
+    ("requests/s", 10, |cell| format!("{:.0}", cell.ops_per_s)),
+    ("cpu/req", 8, |cell| time(cell.cpu_us_per_op * 1000.0)),
+    ("wakes/req", 9, |cell| format!("{:.2}", cell.sleeps_per_op)),
+];
+
+fn optional(value: Option<f64>, show: fn(f64) -> String) -> String {
+    value.map_or_else(|| "–".to_owned(), show)
 }
 
 pub(crate) fn figures(out: &mut impl Write, result: &Figures) -> io::Result<()> {
@@ -98,8 +123,6 @@ pub(crate) fn figures(out: &mut impl Write, result: &Figures) -> io::Result<()> 
         "{:<11} {:<8} {:<8} {:>8} {:>9} {:>9} {:>9} {:>8} {:>10}  {:>6} of the limit",
         "test", "link", "wait", "bytes", "p50", "p99", "min", "GB/s", "messages/s", "ratio"
     )?;
-    let optional =
-        |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(|| "-".to_owned(), show);
     for figure in &result.results {
         let limit = match figure.gb_per_s {
             Some(_) => format!("{:.2} GB/s", figure.limit.value),
@@ -125,7 +148,7 @@ pub(crate) fn figures(out: &mut impl Write, result: &Figures) -> io::Result<()> 
     writeln!(out, "latencies are one way: half of the round trip")
 }
 
-fn about(machine: &Machine) -> String {
+pub(crate) fn about(machine: &Machine) -> String {
     let cores = match machine.cores {
         1 => "1 core".to_owned(),
         n => format!(
@@ -155,12 +178,13 @@ pub(crate) fn time(ns: f64) -> String {
 /// Percent of a core that others may use without spoiling the figures.
 const DISTURBING: f64 = 15.0;
 
-const LEGEND: [&str; 5] = [
-    "latency: from the moment a request was due until its reply; added: mean against busy",
-    "busy: poll without pause   event: arm, sleep on the event, drain in batches",
-    "adaptive: spin for a budget, then arm, poll once more, sleep",
-    "both sides wait by the model; cpu: the waiting process (the server), in percent of a core;",
-    "both: client and server, without the client's clock-watching between requests",
+pub(crate) const LEGEND: [&str; 6] = [
+    "latency: from the moment a request was due until its reply; – where fewer than ten samples lie beyond a percentile",
+    "±: half of what lies between the rounds' medians   added: mean against busy in the same rounds",
+    "stalls: what the machine alone adds to one in a hundred requests of this length, measured by threads that only read the clock",
+    "cpu: the waiting process (the server), in percent of a core   both: client and server, without the client's clock-watching",
+    "wakes/req: how often the waiting process went to sleep for each request",
+    "both sides wait in the same way:",
 ];
 
 #[cfg(test)]

@@ -6,8 +6,9 @@ use anyhow::{Context as _, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::args::Model;
 use crate::measure::summary::Summary;
+use crate::shape::Schedule;
+use crate::way::Way;
 
 /// From the coordinator to a peer. Each gets one answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,6 +39,8 @@ pub(crate) struct Opening {
     pub(crate) core: usize,
     /// Largest message in bytes.
     pub(crate) size: usize,
+    /// Whether it is to talk over sockets, too.
+    pub(crate) sockets: bool,
 }
 
 /// How to reach a queue pair and the memory behind it.
@@ -47,6 +50,8 @@ pub(crate) struct Card {
     pub(crate) device: String,
     pub(crate) endpoint: String,
     pub(crate) region: String,
+    /// TCP port, and name of a Unix socket.
+    pub(crate) sockets: Option<(u16, String)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +61,7 @@ pub(crate) enum Role {
 }
 
 /// One measurement.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub(crate) role: Role,
     pub(crate) traffic: Traffic,
@@ -68,10 +73,10 @@ pub(crate) struct Run {
     pub(crate) time_ns: u64,
 }
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Traffic {
-    /// Request and reply by SEND; None: closed loop, one in flight.
-    Exchange { gap_ns: Option<u64> },
+    /// Request and reply, by SEND or over sockets.
+    Exchange(Schedule),
     /// Ping-pong by WRITE.
     WritePingPong,
     /// Operations of the client with so many in flight; the server is passive, or receives.
@@ -86,18 +91,16 @@ pub(crate) enum StreamOp {
     FetchAdd,
 }
 
-/// A model and its constants.
+/// How both sides wait.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Waiting {
-    pub(crate) model: Model,
-    /// Budget of the adaptive model.
-    pub(crate) spin_ns: u64,
+    pub(crate) way: Way,
     /// Both sides share one core: give it away after every look.
     pub(crate) one_core: bool,
 }
 
 /// What a peer measured. The latencies are the client's.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) wall_ns: u64,
     pub(crate) cpu_ns: u64,
@@ -109,6 +112,9 @@ pub(crate) struct Outcome {
     pub(crate) sleeps: u64,
     /// Round trips.
     pub(crate) latency: Summary,
+    /// The same in full: each latency in ns, and how often it was met.
+    #[serde(default)]
+    pub(crate) counts: Vec<(u64, u64)>,
 }
 
 /// One end of the conversation.

@@ -1,4 +1,4 @@
-//! Request and reply by SEND, closed loop or at fixed gaps, both sides waiting by the same model.
+//! Request and reply, closed loop or as a schedule has it, both sides waiting in the same way.
 //!
 //! The latency of a request counts from the moment it was due, not from when the client got round
 //! to sending it, so a client that oversleeps does not look good. While nothing is in flight the
@@ -11,19 +11,21 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 
 use super::control::{Outcome, Run};
-use super::session::{Arrival, Mark, Session, WINDOW};
-use super::wait::Waiter;
+use super::session::{Arrival, Mark, WINDOW};
+use super::talk::Talk;
 use crate::measure::summary::Latencies;
 use crate::measure::{Lap, ns};
+use crate::shape::{Gaps, Schedule};
+use crate::way::Way;
 
-pub(crate) fn client(session: &mut Session, run: &Run, gap_ns: Option<u64>) -> Result<Outcome> {
+pub(crate) fn client(talk: &mut dyn Talk, run: &Run, schedule: &Schedule) -> Result<Outcome> {
     let mut client = Client {
-        session,
-        waiter: Waiter::new(run.waiting),
+        talk,
         size: run.size,
-        gap_ns,
-        window: if gap_ns.is_some() { WINDOW } else { 1 },
+        schedule,
+        window: schedule.window(WINDOW),
         due: VecDeque::with_capacity(WINDOW),
+        ready: Vec::with_capacity(WINDOW),
         arrivals: Vec::with_capacity(WINDOW),
         latencies: Latencies::new(),
         sequence: 0,
@@ -31,16 +33,16 @@ pub(crate) fn client(session: &mut Session, run: &Run, gap_ns: Option<u64>) -> R
         pacing_ns: 0,
     };
     client.phase(run.warm_ns)?;
-    mark(client.session, &mut client.waiter, Mark::Start)?;
+    mark(client.talk, Mark::Start)?;
 
     client.latencies = Latencies::new();
     client.pacing_ns = 0;
-    let (first, sleeps) = (client.expected, client.waiter.sleeps());
+    let (first, sleeps) = (client.expected, client.talk.sleeps());
     let lap = Lap::start();
     client.phase(run.time_ns)?;
     let (wall_ns, cpu_ns) = lap.read_ns();
-    let sleeps = client.waiter.sleeps() - sleeps;
-    mark(client.session, &mut client.waiter, Mark::Stop)?;
+    let sleeps = client.talk.sleeps() - sleeps;
+    mark(client.talk, Mark::Stop)?;
     Ok(Outcome {
         wall_ns,
         cpu_ns,
@@ -48,49 +50,54 @@ pub(crate) fn client(session: &mut Session, run: &Run, gap_ns: Option<u64>) -> R
         ops: client.expected - first,
         sleeps,
         latency: client.latencies.summary(),
+        counts: client.latencies.counts(),
     })
 }
 
 /// Answers each message with one of the same content, until the client says stop.
-pub(crate) fn server(session: &mut Session, run: &Run) -> Result<Outcome> {
-    let mut waiter = Waiter::new(run.waiting);
+pub(crate) fn server(talk: &mut dyn Talk, run: &Run) -> Result<Outcome> {
+    let one_by_one = run.waiting.way == Way::Event;
     let mut arrivals: Vec<Arrival> = Vec::with_capacity(WINDOW);
     let mut replies = Vec::with_capacity(WINDOW);
     let mut measured: Option<(Lap, u64)> = None;
     let mut ops = 0;
     loop {
-        session.poll(&mut arrivals)?;
+        talk.poll(&mut arrivals)?;
         if arrivals.is_empty() {
-            waiter.idle(session)?;
+            talk.idle()?;
             continue;
         }
-        waiter.found();
         for arrival in arrivals.drain(..) {
             match arrival.mark {
                 None => replies.push(arrival.sequence),
                 Some(Mark::Start) => {
-                    session.send_mark(Mark::Start)?;
-                    measured = Some((Lap::start(), waiter.sleeps()));
+                    talk.send_mark(Mark::Start)?;
+                    measured = Some((Lap::start(), talk.sleeps()));
                     ops = 0;
                 }
                 Some(Mark::Stop) => {
                     let (lap, sleeps) = measured.unwrap_or_else(|| (Lap::start(), 0));
                     let (wall_ns, cpu_ns) = lap.read_ns();
-                    session.send_mark(Mark::Stop)?;
+                    talk.send_mark(Mark::Stop)?;
                     return Ok(Outcome {
                         wall_ns,
                         cpu_ns,
                         ops,
-                        sleeps: waiter.sleeps() - sleeps,
+                        sleeps: talk.sleeps() - sleeps,
                         ..Outcome::default()
                     });
                 }
             }
         }
         match replies.as_slice() {
+            many if one_by_one => {
+                for &one in many {
+                    talk.send(one, run.size)?;
+                }
+            }
             [] => {}
-            [one] => session.send(*one, run.size)?,
-            many => session.send_all(many, run.size)?,
+            [one] => talk.send(*one, run.size)?,
+            many => talk.send_all(many, run.size)?,
         }
         ops += replies.len() as u64;
         replies.clear();
@@ -98,41 +105,39 @@ pub(crate) fn server(session: &mut Session, run: &Run) -> Result<Outcome> {
 }
 
 /// Sends a mark and waits for its echo; nothing else is in flight.
-pub(crate) fn mark(session: &mut Session, waiter: &mut Waiter, mark: Mark) -> Result<()> {
-    session.send_mark(mark)?;
-    await_mark(session, waiter, mark)
+pub(crate) fn mark(talk: &mut dyn Talk, mark: Mark) -> Result<()> {
+    talk.send_mark(mark)?;
+    await_mark(talk, mark)
 }
 
 /// Waits for a mark; data that arrives before it is dropped.
-pub(crate) fn await_mark(session: &mut Session, waiter: &mut Waiter, mark: Mark) -> Result<()> {
+pub(crate) fn await_mark(talk: &mut dyn Talk, mark: Mark) -> Result<()> {
     let mut arrivals = Vec::with_capacity(WINDOW);
     loop {
         arrivals.clear();
-        let polled = session.poll(&mut arrivals)?;
+        let any = talk.poll(&mut arrivals)?;
         if let Some(got) = arrivals.iter().find_map(|arrival| arrival.mark) {
             ensure!(
                 got == mark,
                 "the other side said {got:?} where {mark:?} was due"
             );
-            waiter.found();
             return Ok(());
         }
-        if polled.is_empty() {
-            waiter.idle(session)?;
-        } else {
-            waiter.found();
+        if !any {
+            talk.idle()?;
         }
     }
 }
 
 struct Client<'a> {
-    session: &'a mut Session,
-    waiter: Waiter,
+    talk: &'a mut dyn Talk,
     size: usize,
-    gap_ns: Option<u64>,
+    schedule: &'a Schedule,
     window: usize,
     /// When the requests in flight were due, oldest first; replies keep the order.
     due: VecDeque<u64>,
+    /// Numbers of requests that are due now.
+    ready: Vec<u64>,
     arrivals: Vec<Arrival>,
     latencies: Latencies,
     /// Number of the next request, and of the next reply.
@@ -145,6 +150,8 @@ impl Client<'_> {
     /// Sends for so long, and waits for the last reply.
     fn phase(&mut self, time_ns: u64) -> Result<()> {
         let start = Instant::now();
+        let mut gaps = Gaps::new(self.schedule);
+        let closed = self.schedule.mean_gap_ns().is_none();
         let mut next_due = 0;
         let mut quiet_since = Some(0);
         loop {
@@ -154,27 +161,31 @@ impl Client<'_> {
                     if let Some(since) = quiet_since.take() {
                         self.pacing_ns += now - since;
                     }
-                    self.session.send(self.sequence, self.size)?;
+                    self.ready.push(self.sequence);
                     self.sequence += 1;
                     // In a closed loop a request is due when it is sent.
-                    let due = if self.gap_ns.is_some() { next_due } else { now };
-                    self.due.push_back(due);
-                    next_due = self.gap_ns.map_or(0, |gap| next_due + gap);
+                    self.due.push_back(if closed { now } else { next_due });
+                    next_due += gaps.next();
                 }
+                match self.ready.as_slice() {
+                    [] => {}
+                    [one] => self.talk.send(*one, self.size)?,
+                    many => self.talk.send_all(many, self.size)?,
+                }
+                self.ready.clear();
             } else if self.due.is_empty() {
                 self.pacing_ns += quiet_since.map_or(0, |since| now - since);
                 return Ok(());
             }
-            let polled = self.session.poll(&mut self.arrivals)?;
+            let any = self.talk.poll(&mut self.arrivals)?;
             if !self.arrivals.is_empty() {
-                self.waiter.found();
                 let now = ns(start.elapsed());
                 self.take_replies(now)?;
                 if self.due.is_empty() {
                     quiet_since = Some(now);
                 }
-            } else if !self.due.is_empty() && polled.is_empty() {
-                self.waiter.idle(self.session)?;
+            } else if !self.due.is_empty() && !any {
+                self.talk.idle()?;
             }
         }
     }

@@ -20,11 +20,11 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Two processes, both this program again; `link` restricts the ways that packets take.
-    pub(crate) fn processes(link: Option<Link>) -> Result<Self> {
+    /// Two processes, both this program again; `links` restrict the ways that packets take, unless there are none.
+    pub(crate) fn processes(links: &[Link]) -> Result<Self> {
         Ok(Self {
-            client: Side::process("client", link)?,
-            server: Side::process("server", link)?,
+            client: Side::process("client", links)?,
+            server: Side::process("server", links)?,
         })
     }
 
@@ -42,11 +42,13 @@ impl Pair {
         device: Option<&str>,
         size: usize,
         cores: Cores,
+        sockets: bool,
     ) -> Result<String> {
         let opening = |core| Opening {
             device: device.map(str::to_owned),
             core,
             size,
+            sockets,
         };
         let server = self.server.open(opening(cores.server))?;
         let client = self.client.open(opening(cores.client))?;
@@ -64,14 +66,19 @@ impl Pair {
 
     /// One measurement: what the client saw, and what the server did.
     pub(crate) fn run(&mut self, run: Run) -> Result<(Outcome, Outcome)> {
-        let order = |role| Order::Run(Run { role, ..run });
+        let limit = SETUP_LIMIT + 2 * Duration::from_nanos(run.warm_ns + run.time_ns);
+        let order = |role| {
+            Order::Run(Run {
+                role,
+                ..run.clone()
+            })
+        };
         self.server.order(&order(Role::Server))?;
         match self.server.answer(SETUP_LIMIT)? {
             Answer::Listening => {}
             other => return self.server.unexpected(&other),
         }
         self.client.order(&order(Role::Client))?;
-        let limit = SETUP_LIMIT + 2 * Duration::from_nanos(run.warm_ns + run.time_ns);
         let client = match self.done(Role::Client, limit)? {
             Ok(outcome) => outcome,
             // The server's own words say more than the client's retries, if it has any.
@@ -118,15 +125,15 @@ struct Side {
 }
 
 impl Side {
-    fn process(name: &'static str, link: Option<Link>) -> Result<Self> {
+    fn process(name: &'static str, links: &[Link]) -> Result<Self> {
         let program = std::env::current_exe().context("cannot tell where this program is")?;
         let mut command = Command::new(program);
         command
             .arg("peer")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        if let Some(link) = link {
-            command.env("ADVERB_LINKS", link.name());
+        if !links.is_empty() {
+            command.env("ADVERB_LINKS", crate::plan::names(links));
         }
         let mut child = command
             .spawn()

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use adverb::transport::Rc;
 use adverb::{
     AccessFlags, Buf, Completion, CompletionQueue, Endpoint, Exposed, Info, Notify, OpId, OpKind,
-    PostFlags, QueuePair, RemoteRegion, Repolled,
+    PostFlags, QueuePair, RemoteRegion, Repolled, Wait,
 };
 use anyhow::{Context as _, Result, bail};
 
@@ -42,6 +42,14 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
+    pub(crate) fn new(mark: Option<Mark>, sequence: u64, bytes: usize) -> Self {
+        Self {
+            mark,
+            sequence,
+            bytes,
+        }
+    }
+
     /// Whether it is the message of this number.
     pub(crate) fn sequence_matches(&self, expected: u64) -> bool {
         let kept = self.bytes.min(8);
@@ -134,6 +142,7 @@ impl Session {
             device: self.device.clone(),
             endpoint: self.qp.endpoint().to_string(),
             region: self.exposed.remote().to_string(),
+            sockets: None,
         })
     }
 
@@ -249,6 +258,17 @@ impl Session {
                 Ok(true)
             }
         }
+    }
+
+    /// Waits until something has completed, for the next poll to take.
+    pub(crate) fn wait(&mut self, how: Wait) -> Result<()> {
+        self.cq.wait(&mut self.done, how, None)?;
+        self.sort()
+    }
+
+    /// How often adaptive waiting has gone to sleep.
+    pub(crate) fn sleeps_by_policy(&self) -> u64 {
+        self.cq.wait_counters().map_or(0, |counters| counters.arms)
     }
 
     fn collect(&mut self) -> Result<()> {

@@ -8,48 +8,31 @@ use anyhow::Result;
 
 use super::control::{Outcome, Run, StreamOp};
 use super::exchange::{await_mark, mark};
-use super::session::{Mark, Session, WINDOW};
-use super::wait::Waiter;
+use super::session::{Mark, WINDOW};
+use super::talk::{Talk as _, Verbs};
 use crate::measure::summary::Latencies;
 use crate::measure::{Lap, ns};
 
 pub(crate) fn client(
-    session: &mut Session,
+    mut verbs: Verbs<'_>,
     run: &Run,
     op: StreamOp,
     window: usize,
 ) -> Result<Outcome> {
-    let mut waiter = Waiter::new(run.waiting);
     let mut latencies = Latencies::new();
-    phase(
-        session,
-        &mut waiter,
-        run,
-        op,
-        window,
-        run.warm_ns,
-        &mut latencies,
-    )?;
-    mark(session, &mut waiter, Mark::Start)?;
+    phase(&mut verbs, run, op, window, run.warm_ns, &mut latencies)?;
+    mark(&mut verbs, Mark::Start)?;
 
     latencies = Latencies::new();
-    let lap = Lap::start();
-    let ops = phase(
-        session,
-        &mut waiter,
-        run,
-        op,
-        window,
-        run.time_ns,
-        &mut latencies,
-    )?;
+    let (lap, sleeps) = (Lap::start(), verbs.sleeps());
+    let ops = phase(&mut verbs, run, op, window, run.time_ns, &mut latencies)?;
     let (wall_ns, cpu_ns) = lap.read_ns();
-    mark(session, &mut waiter, Mark::Stop)?;
+    mark(&mut verbs, Mark::Stop)?;
     Ok(Outcome {
         wall_ns,
         cpu_ns,
         ops,
-        sleeps: waiter.sleeps(),
+        sleeps: verbs.sleeps() - sleeps,
         latency: latencies.summary(),
         ..Outcome::default()
     })
@@ -57,26 +40,24 @@ pub(crate) fn client(
 
 /// Receives what is sent, and waits for the end by the same model as the client; polling or
 /// sleeping there is what serves the client's operations.
-pub(crate) fn server(session: &mut Session, run: &Run) -> Result<Outcome> {
-    let mut waiter = Waiter::new(run.waiting);
-    await_mark(session, &mut waiter, Mark::Start)?;
-    session.send_mark(Mark::Start)?;
-    let (lap, sleeps) = (Lap::start(), waiter.sleeps());
-    await_mark(session, &mut waiter, Mark::Stop)?;
+pub(crate) fn server(mut verbs: Verbs<'_>) -> Result<Outcome> {
+    await_mark(&mut verbs, Mark::Start)?;
+    verbs.send_mark(Mark::Start)?;
+    let (lap, sleeps) = (Lap::start(), verbs.sleeps());
+    await_mark(&mut verbs, Mark::Stop)?;
     let (wall_ns, cpu_ns) = lap.read_ns();
-    session.send_mark(Mark::Stop)?;
+    verbs.send_mark(Mark::Stop)?;
     Ok(Outcome {
         wall_ns,
         cpu_ns,
-        sleeps: waiter.sleeps() - sleeps,
+        sleeps: verbs.sleeps() - sleeps,
         ..Outcome::default()
     })
 }
 
 /// Keeps the window full for so long, then lets it run empty. Returns how many finished.
 fn phase(
-    session: &mut Session,
-    waiter: &mut Waiter,
+    verbs: &mut Verbs<'_>,
     run: &Run,
     op: StreamOp,
     window: usize,
@@ -91,19 +72,18 @@ fn phase(
         let now = ns(start.elapsed());
         if now < time_ns {
             while posted_at.len() < window {
-                session.post(op, run.size)?;
+                verbs.session.post(op, run.size)?;
                 posted_at.push_back(now);
             }
         } else if posted_at.is_empty() {
             return Ok(ops);
         }
-        let polled = session.poll(&mut arrivals)?;
+        let polled = verbs.session.poll(&mut arrivals)?;
         arrivals.clear();
         if polled.is_empty() {
-            waiter.idle(session)?;
+            verbs.idle()?;
             continue;
         }
-        waiter.found();
         let now = ns(start.elapsed());
         for at in posted_at.drain(..polled.finished.min(posted_at.len())) {
             latencies.record(now - at);

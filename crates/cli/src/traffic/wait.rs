@@ -1,74 +1,58 @@
-//! The three ways to wait, as a step that follows each empty poll.
+//! The ways to wait over verbs, as a step that follows each empty poll.
 
-use std::time::{Duration, Instant};
-
-use anyhow::Result;
+use adverb::{Limits, Wait};
+use anyhow::{Result, bail};
+use std::time::Duration;
 
 use super::control::Waiting;
 use super::session::Session;
-use crate::args::Model;
+use crate::way::Way;
 
-/// Remembers between polls how far the wait has come.
-///
-/// The caller polls; after a poll that found something it says [`Waiter::found`], after an empty
-/// one [`Waiter::idle`], and polls again.
+/// How one run waits. The caller polls, and says [`Waiter::idle`] after an empty poll.
 pub(crate) struct Waiter {
-    model: Model,
-    spin: Duration,
-    one_core: bool,
+    waiting: Waiting,
     empty_polls: u32,
-    /// First empty poll since something was found.
-    idle_since: Option<Instant>,
+    /// By event.
     sleeps: u64,
 }
 
 impl Waiter {
     pub(crate) fn new(waiting: Waiting) -> Self {
         Self {
-            model: waiting.model,
-            spin: Duration::from_nanos(waiting.spin_ns),
-            one_core: waiting.one_core,
+            waiting,
             empty_polls: 0,
-            idle_since: None,
             sleeps: 0,
         }
     }
 
-    pub(crate) fn found(&mut self) {
-        self.empty_polls = 0;
-        self.idle_since = None;
-    }
-
-    /// After an empty poll: looks away for a moment, or sleeps, as the model says.
+    /// After an empty poll: looks away for a moment, or sleeps, as the way has it.
     pub(crate) fn idle(&mut self, session: &mut Session) -> Result<()> {
-        match self.model {
-            Model::Busy => self.relax(),
-            Model::Event => self.sleep(session)?,
-            Model::Adaptive => {
-                let since = *self.idle_since.get_or_insert_with(Instant::now);
-                if since.elapsed() < self.spin {
-                    self.relax();
-                } else {
-                    self.sleep(session)?;
-                }
-            }
+        match self.waiting.way {
+            Way::Busy => self.relax(),
+            Way::Event | Way::EventBatch => self.sleeps += u64::from(session.arm_and_sleep()?),
+            Way::Adaptive(bounds) => session.wait(Wait::Adaptive(Limits {
+                cpu_percent: bounds.cpu_percent,
+                most_spin: bounds
+                    .most_spin_us
+                    .map(|us| Duration::from_micros(us.into())),
+                latency_goal: None,
+            }))?,
+            other => bail!("{other} does not go over verbs"),
         }
         Ok(())
     }
 
-    /// Sleeps so far.
-    pub(crate) fn sleeps(&self) -> u64 {
-        self.sleeps
-    }
-
-    fn sleep(&mut self, session: &mut Session) -> Result<()> {
-        self.sleeps += u64::from(session.arm_and_sleep()?);
-        Ok(())
+    /// Sleeps so far, those of earlier runs by the policy included.
+    pub(crate) fn sleeps(&self, session: &Session) -> u64 {
+        match self.waiting.way {
+            Way::Adaptive(_) => session.sleeps_by_policy(),
+            _ => self.sleeps,
+        }
     }
 
     fn relax(&mut self) {
         self.empty_polls = self.empty_polls.wrapping_add(1);
-        if self.one_core || self.empty_polls.is_multiple_of(POLLS_PER_YIELD) {
+        if self.waiting.one_core || self.empty_polls.is_multiple_of(POLLS_PER_YIELD) {
             std::thread::yield_now();
         } else {
             std::hint::spin_loop();

@@ -11,47 +11,47 @@ use anyhow::Result;
 
 use super::control::{Outcome, Run};
 use super::exchange::mark;
-use super::session::{Mark, Session, WINDOW};
-use super::wait::Waiter;
-use crate::args::Model;
+use super::session::{Mark, WINDOW};
+use super::talk::{Talk as _, Verbs};
 use crate::measure::summary::Latencies;
 use crate::measure::{Lap, ns};
+use crate::way::Way;
 
-pub(crate) fn client(session: &mut Session, run: &Run) -> Result<Outcome> {
-    let mut side = Side::new(session, run);
+pub(crate) fn client(verbs: Verbs<'_>, run: &Run) -> Result<Outcome> {
+    let mut side = Side::new(verbs, run);
     let mut latencies = Latencies::new();
     let mut round = 0;
     side.rounds(&mut round, run.warm_ns, &mut latencies)?;
     latencies = Latencies::new();
     let first = round;
-    let lap = Lap::start();
+    let (lap, sleeps) = (Lap::start(), side.verbs.sleeps());
     side.rounds(&mut round, run.time_ns, &mut latencies)?;
     let (wall_ns, cpu_ns) = lap.read_ns();
-    mark(side.session, &mut side.waiter, Mark::Stop)?;
+    mark(&mut side.verbs, Mark::Stop)?;
     Ok(Outcome {
         wall_ns,
         cpu_ns,
         ops: round - first,
-        sleeps: side.waiter.sleeps(),
+        sleeps: side.verbs.sleeps() - sleeps,
         latency: latencies.summary(),
         ..Outcome::default()
     })
 }
 
-pub(crate) fn server(session: &mut Session, run: &Run) -> Result<Outcome> {
-    let mut side = Side::new(session, run);
-    let lap = Lap::start();
+pub(crate) fn server(verbs: Verbs<'_>, run: &Run) -> Result<Outcome> {
+    let mut side = Side::new(verbs, run);
+    let (lap, sleeps) = (Lap::start(), side.verbs.sleeps());
     let mut round = 0;
     loop {
         round += 1;
         if !side.await_round(round)? {
             let (wall_ns, cpu_ns) = lap.read_ns();
-            side.session.send_mark(Mark::Stop)?;
+            side.verbs.send_mark(Mark::Stop)?;
             return Ok(Outcome {
                 wall_ns,
                 cpu_ns,
                 ops: round - 1,
-                sleeps: side.waiter.sleeps(),
+                sleeps: side.verbs.sleeps() - sleeps,
                 ..Outcome::default()
             });
         }
@@ -60,20 +60,18 @@ pub(crate) fn server(session: &mut Session, run: &Run) -> Result<Outcome> {
 }
 
 struct Side<'a> {
-    session: &'a mut Session,
-    waiter: Waiter,
+    verbs: Verbs<'a>,
     size: usize,
     by_memory: bool,
     arrivals: Vec<super::session::Arrival>,
 }
 
 impl<'a> Side<'a> {
-    fn new(session: &'a mut Session, run: &Run) -> Self {
+    fn new(verbs: Verbs<'a>, run: &Run) -> Self {
         Self {
-            session,
-            waiter: Waiter::new(run.waiting),
+            verbs,
             size: run.size,
-            by_memory: run.waiting.model == Model::Busy,
+            by_memory: run.waiting.way == Way::Busy,
             arrivals: Vec::with_capacity(WINDOW),
         }
     }
@@ -93,16 +91,18 @@ impl<'a> Side<'a> {
     }
 
     fn write(&mut self, round: u64) -> Result<()> {
-        self.session.write_round(round, self.size, !self.by_memory)
+        self.verbs
+            .session
+            .write_round(round, self.size, !self.by_memory)
     }
 
     /// False when the other side says stop instead.
     fn await_round(&mut self, round: u64) -> Result<bool> {
         loop {
-            if self.by_memory && self.session.last_word_is(round, self.size)? {
+            if self.by_memory && self.verbs.session.last_word_is(round, self.size)? {
                 return Ok(true);
             }
-            self.session.poll(&mut self.arrivals)?;
+            self.verbs.session.poll(&mut self.arrivals)?;
             let mut stop = false;
             let mut written = false;
             for arrival in self.arrivals.drain(..) {
@@ -110,10 +110,9 @@ impl<'a> Side<'a> {
                 written |= arrival.mark.is_none();
             }
             if stop || written {
-                self.waiter.found();
                 return Ok(written);
             }
-            self.waiter.idle(self.session)?;
+            self.verbs.idle()?;
         }
     }
 }

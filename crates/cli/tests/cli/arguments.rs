@@ -6,7 +6,15 @@ use super::common::{adverb, finish, run, text};
 fn bad_arguments_end_with_2_and_name_the_way_out() {
     for (arguments, hint) in [
         (&["compare", "--seconds", "0"][..], "0.1 to 3600"),
-        (&["compare", "--gaps", "10"], "such as 10us"),
+        (&["compare", "--gaps", "10"], "\"10\" is no gap"),
+        (
+            &["compare", "--shapes", "gap-1ms,square"],
+            "\"square\" is no shape",
+        ),
+        (
+            &["compare", "--ways", "adaptive:0%"],
+            "\"adaptive:0%\" is no way to wait",
+        ),
         (&["bench"], "TEST"),
         (
             &["bench", "send-lat", "--link", "carrier-pigeon"],
