@@ -138,8 +138,9 @@ impl Desk {
     fn let_go(&self, mut state: MutexGuard<'_, State>) {
         let mut wakes = std::mem::take(&mut state.table.wakes);
         let dropped = std::mem::take(&mut state.table.dropped);
+        let discarded = std::mem::take(&mut state.table.discarded);
         drop(state);
-        drop(dropped);
+        drop((dropped, discarded));
         if wakes.is_empty() {
             return;
         }

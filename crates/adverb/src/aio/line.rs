@@ -6,6 +6,17 @@ use std::task::Waker;
 /// A place in a [`Line`]. It stays the place of its future after the future was woken, so that [`Line::leave`] can tell.
 pub(crate) type Place = Option<u64>;
 
+/// How somebody left a line. Wakers are given out, since dropping one may run code that comes back here.
+#[derive(Debug)]
+pub(crate) enum Left {
+    /// They had no place.
+    Nothing,
+    /// They were still in line.
+    InLine(Waker),
+    /// They had been called and have not come again: the next one should be.
+    Called,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     next: u64,
@@ -13,29 +24,33 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Whoever has a place keeps it, perhaps with another waker; others come last.
-    pub(crate) fn enter(&mut self, place: &mut Place, waker: &Waker) {
-        if let Some((_, known)) = self.waiting.iter_mut().find(|(p, _)| Some(*p) == *place) {
-            known.clone_from(waker);
-            return;
+    /// Whoever has a place keeps it, perhaps with another waker, and gets the old one back; others come last.
+    pub(crate) fn enter(&mut self, place: &mut Place, waker: &Waker) -> Option<Waker> {
+        let mut known = self.waiting.iter_mut();
+        if let Some((_, known)) = known.find(|(p, _)| Some(*p) == *place) {
+            return (!known.will_wake(waker)).then(|| std::mem::replace(known, waker.clone()));
         }
         self.waiting.push_back((self.next, waker.clone()));
         *place = Some(self.next);
         self.next += 1;
+        None
     }
 
-    /// Gives the place up. `true` if its owner had been woken and has not come again: the next one should be.
-    pub(crate) fn leave(&mut self, place: &mut Place) -> bool {
+    /// Gives the place up.
+    pub(crate) fn leave(&mut self, place: &mut Place) -> Left {
         let Some(place) = place.take() else {
-            return false;
+            return Left::Nothing;
         };
-        match self.waiting.iter().position(|(p, _)| *p == place) {
-            Some(at) => {
-                self.waiting.remove(at);
-                false
-            }
-            None => true,
+        let at = self.waiting.iter().position(|(p, _)| *p == place);
+        match at.and_then(|at| self.waiting.remove(at)) {
+            Some((_, waker)) => Left::InLine(waker),
+            None => Left::Called,
         }
+    }
+
+    /// Nobody waits any more.
+    pub(crate) fn close(&mut self) -> impl Iterator<Item = Waker> {
+        self.waiting.drain(..).map(|(_, waker)| waker)
     }
 
     /// The waker of the first, who is in line no longer.
@@ -67,9 +82,9 @@ mod tests {
         line.enter(&mut a, waker);
         assert_eq!(line.all().count(), 2);
         assert!(line.call().is_some());
-        assert!(line.leave(&mut a), "it was called");
-        assert!(!line.leave(&mut a), "it has left already");
-        assert!(!line.leave(&mut b), "it was not called");
+        assert!(matches!(line.leave(&mut a), Left::Called));
+        assert!(matches!(line.leave(&mut a), Left::Nothing));
+        assert!(matches!(line.leave(&mut b), Left::InLine(_)));
         assert!(line.is_empty() && line.call().is_none());
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use super::line::{Line, Place};
+use super::line::{Left, Line, Place};
 use crate::by_number::ByNumber;
 use crate::wc::{Completion, OpId, OpKind};
 
@@ -21,6 +21,8 @@ pub(super) struct Table {
     pub(super) wakes: Vec<Waker>,
     /// What nobody wants any more; freed after the lock is gone, too, for that may deregister memory.
     pub(super) dropped: Vec<Completion>,
+    /// Wakers that nobody needs: dropping the last one of a task may drop the task, whose futures come back here.
+    pub(super) discarded: Vec<Waker>,
 }
 
 /// An operation that a future has posted.
@@ -62,6 +64,7 @@ impl Table {
             routes: ByNumber::default(),
             wakes: Vec::new(),
             dropped: Vec::new(),
+            discarded: Vec::new(),
         }
     }
 
@@ -127,7 +130,8 @@ impl Table {
             },
             State::Waiting(ref mut waker) => {
                 // Its task is awake.
-                self.asleep -= usize::from(waker.take().is_some());
+                self.asleep -= usize::from(waker.is_some());
+                self.discarded.extend(waker.take());
                 None
             }
             State::Detached => None,
@@ -142,7 +146,7 @@ impl Table {
         }) = self.operations.get_mut(&id)
         {
             self.asleep += usize::from(known.is_none());
-            *known = Some(waker.clone());
+            self.discarded.extend(known.replace(waker.clone()));
         }
     }
 
@@ -152,7 +156,10 @@ impl Table {
             return;
         };
         match std::mem::replace(&mut entry.state, State::Detached) {
-            State::Waiting(waker) => self.asleep -= usize::from(waker.is_some()),
+            State::Waiting(waker) => {
+                self.asleep -= usize::from(waker.is_some());
+                self.discarded.extend(waker);
+            }
             State::Done(completion) => {
                 self.operations.remove(&id);
                 self.dropped.push(completion);
@@ -169,8 +176,9 @@ impl Table {
     }
 
     pub(super) fn close_mailbox(&mut self, mailbox: u64) {
-        if let Some(mailbox) = self.mailboxes.remove(&mailbox) {
+        if let Some(mut mailbox) = self.mailboxes.remove(&mailbox) {
             self.dropped.extend(mailbox.messages);
+            self.discarded.extend(mailbox.line.close());
         }
     }
 
@@ -184,7 +192,7 @@ impl Table {
     /// Wakes this task when there may be a message for it.
     pub(super) fn wake_for_message(&mut self, mailbox: u64, place: &mut Place, waker: &Waker) {
         if let Some(mailbox) = self.mailboxes.get_mut(&mailbox) {
-            mailbox.line.enter(place, waker);
+            self.discarded.extend(mailbox.line.enter(place, waker));
         }
     }
 
@@ -193,8 +201,12 @@ impl Table {
         let Some(mailbox) = self.mailboxes.get_mut(&mailbox) else {
             return;
         };
-        if mailbox.line.leave(place) && !mailbox.messages.is_empty() {
-            self.wakes.extend(mailbox.line.call());
+        match mailbox.line.leave(place) {
+            Left::Called if !mailbox.messages.is_empty() => {
+                self.wakes.extend(mailbox.line.call());
+            }
+            Left::InLine(waker) => self.discarded.push(waker),
+            Left::Called | Left::Nothing => {}
         }
     }
 
@@ -210,13 +222,18 @@ impl Table {
 
     /// The queue pair is no more, and nothing of its is going to complete.
     pub(super) fn close_route(&mut self, qp_num: u32) {
-        self.routes.remove(&qp_num);
+        if let Some(mut route) = self.routes.remove(&qp_num) {
+            self.discarded.extend(route.room.close());
+        }
         let gone = self
             .operations
             .extract_if(|_, entry| entry.qp_num == qp_num);
         for (_, entry) in gone {
             match entry.state {
-                State::Waiting(waker) => self.asleep -= usize::from(waker.is_some()),
+                State::Waiting(waker) => {
+                    self.asleep -= usize::from(waker.is_some());
+                    self.discarded.extend(waker);
+                }
                 State::Done(completion) => self.dropped.push(completion),
                 State::Detached => {}
             }
@@ -226,7 +243,7 @@ impl Table {
     /// Wakes this task when there may be room in the send queue.
     pub(super) fn wake_for_room(&mut self, qp_num: u32, place: &mut Place, waker: &Waker) {
         if let Some(route) = self.routes.get_mut(&qp_num) {
-            route.room.enter(place, waker);
+            self.discarded.extend(route.room.enter(place, waker));
         }
     }
 
@@ -235,8 +252,10 @@ impl Table {
         let Some(route) = self.routes.get_mut(&qp_num) else {
             return;
         };
-        if route.room.leave(place) && !used {
-            self.wakes.extend(route.room.call());
+        match route.room.leave(place) {
+            Left::Called if !used => self.wakes.extend(route.room.call()),
+            Left::InLine(waker) => self.discarded.push(waker),
+            Left::Called | Left::Nothing => {}
         }
     }
 

@@ -54,7 +54,8 @@ impl Watched {
         mut take: impl FnMut() -> Result<Option<T>>,
     ) -> Poll<Result<T>> {
         // Before looking, so that it is woken for what comes right after.
-        lock(&self.waiting.0).enter(place, cx.waker());
+        let replaced = lock(&self.waiting.0).enter(place, cx.waker());
+        drop(replaced);
         let mut readiness = lock(&self.readiness);
         loop {
             let mut taken = None;
@@ -85,7 +86,9 @@ impl Watched {
 
     pub(crate) fn leave(&self, place: &mut Place) {
         if place.is_some() {
-            lock(&self.waiting.0).leave(place);
+            let left = lock(&self.waiting.0).leave(place);
+            // Its waker is dropped without the lock.
+            drop(left);
         }
     }
 }

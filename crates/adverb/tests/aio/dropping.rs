@@ -1,7 +1,10 @@
 //! What becomes of an operation or a message whose future is dropped.
 
-use std::sync::Arc;
-use std::task::Poll;
+use std::any::Any;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use adverb::aio::{Queue, Thread, block_on};
@@ -158,4 +161,49 @@ fn a_dropped_queue_pair_leaves_its_messages_and_none_of_its_waiters() {
     drop(hopeless);
     assert!(a.close().unwrap().len() <= 1);
     assert_eq!(adverb::leaked_bytes(), 0);
+}
+
+/// A task as simple executors have it: it goes with its last waker, and its future with it.
+struct Owner(Mutex<Option<Box<dyn Any + Send>>>);
+
+impl Wake for Owner {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[test]
+fn the_last_waker_of_a_task_may_take_its_futures_along() {
+    let pair: &'static Pair<Rc> = Box::leak(Box::new(Pair::of(&|cq| Queue::with(cq, Thread::new))));
+    pair.a_queue.set_wait(Wait::Event);
+    let owner = Arc::new(Owner(Mutex::default()));
+    let waker = Waker::from(Arc::clone(&owner));
+    let other = Count::default();
+    // The future is polled by a task that owns another one, and then by a second task: the first one's waker is the last
+    // to hold the other future.
+    let mut next = pair.a.inbox().next();
+    assert!(
+        Pin::new(&mut next)
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
+    let mut owned = pair.a.inbox().next();
+    assert!(
+        Pin::new(&mut owned)
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+    );
+    *owner.0.lock().unwrap() = Some(Box::new(owned));
+    drop((waker, owner));
+    assert!(Arc::new(other).poll(&mut next).is_pending());
+    drop(next);
+    let mut send = pair.a.send(pair.buf(b"to nobody"));
+    let owner = Arc::new(Owner(Mutex::default()));
+    let waker = Waker::from(Arc::clone(&owner));
+    assert!(
+        Pin::new(&mut send)
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
+    *owner.0.lock().unwrap() = Some(Box::new(pair.a.inbox().next()));
+    drop((waker, owner));
+    drop(send);
 }
