@@ -45,11 +45,18 @@ pub struct Batch<'a, T: Transport> {
 #[error("{accepted} requests of a batch were accepted, then: {error}")]
 pub struct BatchError {
     /// Why it stopped.
+    #[source]
     pub error: Error,
     /// How many requests the device took. They complete as usual.
     pub accepted: usize,
     /// The buffers of the others, in order.
     pub buffers: Vec<Buffer>,
+}
+
+impl From<BatchError> for Error {
+    fn from(stopped: BatchError) -> Self {
+        stopped.error
+    }
 }
 
 impl<'a, T: Transport> Batch<'a, T> {

@@ -26,6 +26,8 @@ pub enum Error {
         object: String,
         /// What the software device says besides: the field, the value, the limit. Hardware says nothing.
         why: String,
+        /// The errno as the standard library has it.
+        source: io::Error,
     },
 
     /// Neither this library nor this device offers the verb.
@@ -207,7 +209,7 @@ pub enum Error {
     Driven,
 
     /// An operation failed after it was posted; what its completion says.
-    #[error(transparent)]
+    #[error("{0}")]
     Completion(#[from] WcError),
 
     /// The operating system refused something around the verbs.

@@ -31,6 +31,7 @@ pub(crate) fn failure(verb: &'static str, object: &str, errno: i32) -> Error {
             errno,
             object: object.to_owned(),
             why,
+            source: io::Error::from_raw_os_error(errno),
         },
     }
 }

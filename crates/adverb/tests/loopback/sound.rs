@@ -2,6 +2,7 @@
 //! queue or a panic.
 
 use std::collections::HashSet;
+use std::error::Error as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use adverb::transport::{Rc, Ud};
 use adverb::{
     AccessFlags, Buffer, Completion, ConnectOptions, Error, GRH_LEN, Limits, Notify, PostFlags,
-    QpAttr, QpState, QueuePair, SharedReceiveQueue, Wait, WcStatus,
+    QpAttr, QpState, QueuePair, SharedReceiveQueue, Wait, WcError, WcStatus,
 };
 
 use crate::{LONG, Pair, completions, context};
@@ -465,8 +466,42 @@ fn the_errors_of_operations_pass_through_a_question_mark() {
     pair.a.abort().unwrap();
     let error = step(completions(&pair.a_cq, 1)).unwrap_err();
     assert!(error.to_string().starts_with("WR_FLUSH_ERR"), "{error}");
+    let source = error.source().unwrap().downcast_ref::<WcError>().unwrap();
+    assert_eq!(source.status, WcStatus::WR_FLUSH_ERR);
     let io = std::io::Error::from(error);
     assert!(io.to_string().starts_with("WR_FLUSH_ERR"), "{io}");
+}
+
+#[test]
+fn every_error_becomes_ours_then_an_io_error_and_names_its_source() {
+    fn refused(pair: &mut Pair<Rc>) -> adverb::Result<()> {
+        pair.a.abort()?;
+        let mut batch = pair.a.batch();
+        batch.with(PostFlags::empty()).send(pair.pd.alloc_buf(8)?)?;
+        batch.post()?;
+        // Of a port that is not there.
+        context().query_port(9)?;
+        Ok(())
+    }
+    fn as_io(pair: &mut Pair<Rc>) -> std::io::Result<()> {
+        Ok(refused(pair)?)
+    }
+    let mut pair = Pair::<Rc>::new();
+    let io = as_io(&mut pair).unwrap_err();
+    assert_eq!(io.kind(), std::io::ErrorKind::InvalidInput, "{io}");
+    let ours = io.get_ref().unwrap().downcast_ref::<Error>().unwrap();
+    assert!(
+        matches!(
+            ours,
+            Error::Verb {
+                errno: libc::EINVAL,
+                ..
+            }
+        ),
+        "{ours:?}"
+    );
+    let source = ours.source().unwrap().downcast_ref::<std::io::Error>();
+    assert_eq!(source.unwrap().raw_os_error(), Some(libc::EINVAL));
 }
 
 #[test]
