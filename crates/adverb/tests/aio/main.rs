@@ -2,6 +2,7 @@
 
 mod cancelling;
 mod dropping;
+mod echo;
 mod handing_over;
 mod operations;
 mod runtimes;
