@@ -155,6 +155,9 @@ fn loom() -> Result<bool> {
             .arg(&target)
             .args(part)
             .env("RUSTFLAGS", "--cfg loom")
+            // What a user's build takes its time for is nothing to loom.
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
             .env("LOOM_MAX_PREEMPTIONS", "3");
         if !step::run(&mut command, TEST_BOUND)? {
             return Ok(false);
