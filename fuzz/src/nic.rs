@@ -227,6 +227,7 @@ impl World {
             dst: self.address,
             traffic_class: 0,
             hop_limit: 64,
+            outside: false,
         };
         if self.attacker.send(&self.route, &meta, bytes).is_err() {
             self.drive();

@@ -24,6 +24,7 @@ pub mod ids;
 pub mod memory;
 pub mod mr;
 pub mod qp;
+mod random;
 pub mod srq;
 pub mod time;
 pub mod window;
@@ -40,6 +41,7 @@ pub use qp::state::{AttrMask, QpKind, QpState};
 pub use qp::{
     Counters, Dest, DeviceLimits, PacketMeta, Qp, QpAttr, QpCaps, QpConfig, Role, Transmit,
 };
+pub use random::Seed;
 pub use srq::{Srq, SrqAttr, SrqError};
 pub use time::Instant;
 pub use window::WindowType;

@@ -1,11 +1,12 @@
 //! Memory keys: who may touch which range with which right.
 //!
-//! A key is `index << 8 | tag`. The low 18 bits of the index name the slot of a flat table; the six
-//! above and the tag are random, and the whole key is compared, so a guessed or stale key misses.
+//! A key is `index << 8 | tag`, and all of it is random. The low bits of the index name the slot of a flat table, as many
+//! as its size needs; the whole key is compared, so a guessed or stale key misses.
 //! What memory windows add to that is in `window.rs`.
 
 use crate::ids::{Key, PdId};
 use crate::memory::{Access, KeyError, MemAccess};
+use crate::random::{Random, Seed};
 use crate::window::Window;
 
 /// What a key covers. `iova` is the address peers and work requests use.
@@ -42,22 +43,22 @@ pub struct KeyTable<T> {
     pub(crate) slots: Vec<Slot<T>>,
     used: usize,
     limit: usize,
-    random: u64,
+    random: Random,
     /// Windows that are tied to a queue pair now.
     pub(crate) tied: usize,
 }
 
-const SLOT_BITS: u32 = 18;
+const MOST_KEYS: usize = 1 << 17;
 const FIRST_SIZE: usize = 256;
 
 impl<T> KeyTable<T> {
     /// A table for at most `limit` keys (and never more than 131,072). The same seed gives the same keys.
-    pub fn new(limit: usize, seed: u64) -> Self {
+    pub fn new(limit: usize, seed: impl Into<Seed>) -> Self {
         Self {
             slots: Vec::new(),
             used: 0,
-            limit: limit.min(1 << (SLOT_BITS - 1)),
-            random: seed | 1,
+            limit: limit.min(MOST_KEYS),
+            random: Random::new(seed.into()),
             tied: 0,
         }
     }
@@ -85,18 +86,12 @@ impl<T> KeyTable<T> {
         }
         // At most half full, so that a random probe finds room at once and keys stay unpredictable.
         if (self.used + 1) * 2 > self.slots.len() {
-            let size = (self.slots.len() * 2).max(FIRST_SIZE);
-            self.slots.resize_with(size, || Slot {
-                key: 0,
-                entry: None,
-            });
+            self.grow();
         }
         loop {
-            let random = self.next_random();
-            let at = (random as usize) & (self.slots.len() - 1);
+            let key = self.random.next_u32();
+            let at = self.slot_of(Key(key));
             let slot = &mut self.slots[at];
-            let high = (random >> 32) as u32 & 0x3f;
-            let key = high << (SLOT_BITS + 8) | (at as u32) << 8 | (random >> 48) as u32 & 0xff;
             // Zero looks like "no key" to applications, whatever tag they count up to, and the key
             // last seen here is still in the hands of somebody.
             if slot.entry.is_some() || key >> 8 == 0 || key == slot.key {
@@ -180,20 +175,35 @@ impl<T> KeyTable<T> {
     }
 
     pub(crate) fn slot(&self, key: Key) -> Option<&Slot<T>> {
-        self.slots.get(slot_of(key)).filter(|s| s.key == key.0)
+        self.slots.get(self.slot_of(key)).filter(|s| s.key == key.0)
     }
 
     pub(crate) fn slot_mut(&mut self, key: Key) -> Option<&mut Slot<T>> {
-        self.slots.get_mut(slot_of(key)).filter(|s| s.key == key.0)
+        let at = self.slot_of(key);
+        self.slots.get_mut(at).filter(|s| s.key == key.0)
     }
 
-    fn next_random(&mut self) -> u64 {
-        // SplitMix64: equidistributed, and enough for keys that only have to be hard to hit by accident.
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    /// Twice as many slots. What was in one goes to the one or the other of two, so nothing meets.
+    fn grow(&mut self) {
+        let size = (self.slots.len() * 2).max(FIRST_SIZE);
+        let free = || Slot {
+            key: 0,
+            entry: None,
+        };
+        let before = std::mem::take(&mut self.slots);
+        self.slots.resize_with(size, free);
+        for slot in before {
+            let at = self.slot_of(Key(slot.key));
+            // A slot that was never used has key 0, and so has the one that it would go to.
+            if slot.key != 0 {
+                self.slots[at] = slot;
+            }
+        }
+    }
+
+    /// Where a key belongs, which is beyond the end of a table without slots.
+    pub(crate) fn slot_of(&self, key: Key) -> usize {
+        (key.0 >> 8) as usize & self.slots.len().saturating_sub(1)
     }
 }
 
@@ -225,10 +235,6 @@ pub(crate) fn permit(spec: &MrSpec, a: &MemAccess) -> Result<u64, KeyError> {
         });
     }
     Ok(a.va.wrapping_sub(spec.iova))
-}
-
-pub(crate) const fn slot_of(key: Key) -> usize {
-    (key.0 >> 8) as usize & ((1 << SLOT_BITS) - 1)
 }
 
 fn check_spec(spec: &MrSpec) -> Result<(), KeyError> {

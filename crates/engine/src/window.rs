@@ -7,7 +7,7 @@
 
 use crate::ids::{Key, PdId, QpNum};
 use crate::memory::{Access, KeyError, MemAccess};
-use crate::mr::{Entry, KeyTable, MrSpec, permit, slot_of};
+use crate::mr::{Entry, KeyTable, MrSpec, permit};
 use crate::wr::MwBind;
 
 /// The two types of the specification.
@@ -60,8 +60,8 @@ impl<T> KeyTable<T> {
     /// Ends a window, bound or not, whatever its tag is by now.
     pub fn remove_window(&mut self, window: Key) {
         if self.window(window).is_ok() {
-            self.unbind(slot_of(window));
-            self.vacate(slot_of(window));
+            self.unbind(self.slot_of(window));
+            self.vacate(self.slot_of(window));
         }
     }
 
@@ -95,7 +95,7 @@ impl<T> KeyTable<T> {
         if two && window.bound.is_some() {
             return refuse("a window of type 2 must be invalidated before it is bound again");
         }
-        let at = slot_of(bind.window);
+        let at = self.slot_of(bind.window);
         if bind.len == 0 {
             if two {
                 return refuse("a window of type 2 cannot be bound to nothing");
@@ -204,7 +204,7 @@ impl<T> KeyTable<T> {
             }
             (WindowType::Two, Some(_)) => {}
         }
-        self.unbind(slot_of(key));
+        self.unbind(self.slot_of(key));
         Ok(())
     }
 
@@ -241,7 +241,7 @@ impl<T> KeyTable<T> {
 
     /// The window in the slot of a key, whose tag does not count.
     fn window(&self, key: Key) -> Result<&Window, KeyError> {
-        match self.slots.get(slot_of(key)) {
+        match self.slots.get(self.slot_of(key)) {
             Some(slot) if slot.key >> 8 == key.0 >> 8 => match &slot.entry {
                 Some(Entry::Window(window)) => Ok(window),
                 _ => Err(KeyError::Unknown { key: key.0 }),

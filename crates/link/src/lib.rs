@@ -58,6 +58,8 @@ pub struct Meta {
     pub traffic_class: u8,
     /// Hop limit or time to live.
     pub hop_limit: u8,
+    /// It came from a socket, perhaps another process's: then anybody may have sent it, whatever addresses it names.
+    pub outside: bool,
 }
 
 impl Meta {
@@ -69,6 +71,7 @@ impl Meta {
             dst: path.dgid.to_ip(),
             traffic_class: path.traffic_class,
             hop_limit: path.hop_limit,
+            outside: false,
         }
     }
 }

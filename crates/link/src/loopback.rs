@@ -111,6 +111,7 @@ mod tests {
         dst: IpAddr::V4(Ipv4Addr::LOCALHOST),
         traffic_class: 1,
         hop_limit: 2,
+        outside: false,
     };
 
     #[test]

@@ -13,6 +13,7 @@ const META: Meta = Meta {
     dst: IpAddr::V4(Ipv4Addr::LOCALHOST),
     traffic_class: 0,
     hop_limit: 64,
+    outside: false,
 };
 
 /// Starts this test binary again as a process that joins `dir` and echoes; gives its slot.

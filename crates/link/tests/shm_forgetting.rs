@@ -10,6 +10,7 @@ const META: Meta = Meta {
     dst: IpAddr::V4(Ipv4Addr::LOCALHOST),
     traffic_class: 0,
     hop_limit: 64,
+    outside: false,
 };
 
 fn join(dir: &Path) -> ShmLink {

@@ -14,6 +14,7 @@ const META: Meta = Meta {
     dst: IpAddr::V4(Ipv4Addr::LOCALHOST),
     traffic_class: 7,
     hop_limit: 9,
+    outside: false,
 };
 
 fn pair(dir: &tempfile::TempDir) -> (ShmLink, ShmLink) {
@@ -216,6 +217,83 @@ fn rings_of_the_gone_are_emptied_and_dropped() {
     two.sweep();
     assert_eq!(two.inbound_rings(), 0);
     assert!(!two.has_inbound());
+}
+
+#[test]
+fn whoever_gets_the_slot_of_another_is_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = pair(&dir);
+    let (slot, to_one, to_two) = (two.slot(), route(&two, &one), route(&one, &two));
+    two.send(&to_one, &META, &[3; 12]).unwrap();
+    assert_eq!(receive_all(&one).len(), 1);
+    assert_eq!(one.inbound_rings(), 1);
+    drop((to_one, two));
+    let mut others = Vec::new();
+    let next = loop {
+        let next = ShmLink::new(Place::join(dir.path()).unwrap());
+        if next.slot() == slot {
+            break next;
+        }
+        others.push(next);
+    };
+    one.sweep();
+    assert_eq!(one.inbound_rings(), 0, "the ring was the other one's");
+    // Nobody has told us that the first one has gone.
+    let fresh = route(&one, &next);
+    assert!(to_two.is_dead() && !fresh.is_dead());
+    one.send(&fresh, &META, &[8; 12]).unwrap();
+    assert_eq!(receive_all(&next), [(META, vec![8; 12])]);
+}
+
+#[test]
+fn a_ring_that_is_offered_twice_is_one_ring() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = pair(&dir);
+    let to_two = one.route(two.slot()).expect("the peer is alive");
+    two.drain_bell().unwrap();
+    one.send(&to_two, &META, &[1; 12]).unwrap();
+    assert_eq!(receive_all(&two).len(), 1);
+    // The first of these only begins to count; at the second the answer has not been heard yet.
+    one.wake(&to_two, 1);
+    one.wake(&to_two, 1_000_000_000);
+    assert!(two.drain_bell().unwrap());
+    assert_eq!(two.inbound_rings(), 1);
+    one.send(&to_two, &META, &[2; 12]).unwrap();
+    assert_eq!(
+        receive_all(&two),
+        [(META, vec![2; 12])],
+        "and is read on where it was"
+    );
+}
+
+#[test]
+fn rings_that_somebody_hands_over_have_a_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = pair(&dir);
+    let stranger = std::os::unix::net::UnixDatagram::unbound().unwrap();
+    stranger
+        .connect(dir.path().join(format!("slot-{}.sock", two.slot())))
+        .unwrap();
+    let slot = one.slot().to_le_bytes();
+    let message = [b'a', b'v', b'r', b'1', slot[0], slot[1]];
+    // Each has something in it, so none is finished when the next one comes.
+    for _ in 0..2300 {
+        let (mut producer, fd) = adverb_mem::ring::create(4096).unwrap();
+        producer.push(&[&[9; 40]]).unwrap();
+        let fds = [fd.as_fd()];
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
+        control.push(rustix::net::SendAncillaryMessage::ScmRights(&fds));
+        rustix::net::sendmsg(
+            &stranger,
+            &[std::io::IoSlice::new(&message)],
+            &mut control,
+            rustix::net::SendFlags::empty(),
+        )
+        .unwrap();
+        two.drain_bell().unwrap();
+    }
+    assert_eq!(two.inbound_rings(), 2 * 1023);
 }
 
 #[test]

@@ -111,7 +111,8 @@ pub const PKEYS: [u16; 1] = [adverb_wire::DEFAULT_PKEY];
 const GID_TABLE: u32 = 16;
 
 impl Device {
-    /// Index 0 is the link-local IPv6 form, index 1 the IPv4 one, then global IPv6 addresses.
+    /// Index 0 is the link-local IPv6 form, index 1 the first IPv4 address, then the other IPv6 addresses, then the other
+    /// IPv4 ones.
     pub fn gids(&self) -> &[Gid] {
         &self.gids
     }
@@ -219,7 +220,7 @@ fn device(index: u32, from: &Interface) -> Device {
         .filter(|a| a.is_ipv6())
         .map(|a| Gid::from_ip(*a));
     let link_local = own_v6.find(|gid| gid.is_link_local());
-    // IPv4 comes second and only once: some clients trip over a second IPv4 GID.
+    // IPv4 comes second, and what further IPv4 addresses there are come last: many clients ask for index 1 or the first that fits.
     let mut gids = vec![link_local.unwrap_or(default_gid)];
     gids.extend(
         from.addresses
@@ -233,6 +234,8 @@ fn device(index: u32, from: &Interface) -> Device {
             gids.push(gid);
         }
     }
+    let others = from.addresses.iter().filter(|a| a.is_ipv4()).skip(1);
+    gids.extend(others.map(|a| Gid::from_ip(*a)));
     let eui = u64::from_be_bytes(default_gid.0[8..16].try_into().unwrap_or([0; 8]));
     Device {
         name: format!("adverb{index}"),
@@ -271,6 +274,23 @@ fn parse_mac(text: &str) -> Option<[u8; 6]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_address_of_an_interface_is_a_gid_and_the_first_of_ipv4_is_the_second_gid() {
+        let addresses = ["10.1.0.1", "fd00::1", "10.1.0.9", "192.0.2.3"];
+        let found = device(
+            0,
+            &Interface {
+                name: "none such".to_owned(),
+                ifindex: 7,
+                loopback: false,
+                addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
+            },
+        );
+        let gids: Vec<String> = found.gids().iter().map(|g| g.to_ip().to_string()).collect();
+        assert!(found.gids()[0].is_link_local());
+        assert_eq!(gids[1..], ["10.1.0.1", "fd00::1", "10.1.0.9", "192.0.2.3"]);
+    }
 
     #[test]
     fn the_loopback_interface_is_the_default_device() {

@@ -281,7 +281,7 @@ impl Nic {
         let may_owe = look == Look::Quick && !self.fabric.is_led();
         let mut sink = |meta: &Meta, bytes: &[u8]| self.handle(now, meta, bytes, may_owe, dirty);
         self.fabric
-            .receive_datagrams(now, BATCH, look == Look::Quick, &mut sink)
+            .receive_datagrams(BATCH, look == Look::Quick, &mut sink)
     }
 
     /// Brings a packet to its queue pair, which is listed if it has something to say. With `may_owe`, an acknowledgement
@@ -308,8 +308,8 @@ impl Nic {
             return self.take_mad(meta, &packet);
         }
         let Some(cell) = self.qps.get(number) else {
-            // The port is shared among the processes of a user: what is another's goes there.
-            if !self.fabric.hand_over(number, meta, bytes, now) {
+            // The port is shared among the processes of a user: what is another's goes there. What comes by memory is for us.
+            if !meta.outside || !self.fabric.hand_over(number, meta, bytes, now) {
                 count(&self.counters.no_such_qp);
             }
             return;
@@ -322,6 +322,10 @@ impl Nic {
             let expected = state.meta.map(|m| m.dst);
             if !expected.is_some_and(|ip| same_peer(cell.context.device(), meta.src, ip)) {
                 return count(&self.counters.wrong_peer);
+            }
+            // Who talks by memory is a process of this user; a socket anybody can write to.
+            if meta.outside && matches!(state.way, Some(Way::Loopback | Way::Shm(_))) {
+                return count(&self.counters.wrong_way);
             }
         }
         let peer = packet.deth.map_or(state.remote_qpn, |deth| deth.src_qp);
@@ -456,7 +460,7 @@ impl Nic {
         loop {
             let shared = self.fabric.reads_sockets();
             self.drive(clock::now());
-            let more = shared || self.fabric.reads_sockets() || self.fabric.hands_over();
+            let more = shared || self.fabric.reads_sockets();
             if !more || clock::now() >= until {
                 return;
             }

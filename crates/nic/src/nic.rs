@@ -56,6 +56,8 @@ pub(crate) struct Counters {
     pub(crate) malformed: AtomicU64,
     pub(crate) no_such_qp: AtomicU64,
     pub(crate) wrong_peer: AtomicU64,
+    /// From a socket, for a queue pair that talks by memory.
+    pub(crate) wrong_way: AtomicU64,
     pub(crate) refused: AtomicU64,
 }
 
@@ -87,7 +89,8 @@ impl Nic {
         current.as_ref().filter(|nic| nic.alive()).cloned()
     }
 
-    fn start(generation: u64) -> Result<Self, NicError> {
+    /// A NIC without its thread.
+    pub(crate) fn start(generation: u64) -> Result<Self, NicError> {
         let config = Config::from_env()?;
         let dir = private_dir(config.udp_port)
             .map_err(NicError::io("joining the other processes of this user"))?;
@@ -95,13 +98,13 @@ impl Nic {
             Place::join(&dir).map_err(NicError::io("joining the other processes of this user"))?;
         Ok(Self {
             generation,
-            qps: QpTable::new(place.slot(), random::seed()),
+            qps: QpTable::new(place.slot()),
             xrc: XrcTable::default(),
             groups: Groups::new(&dir, place.slot()),
             cm: Cm::new(&dir, place.slot()),
             fabric: Fabric::new(&config, place)?,
             config,
-            keys: RwLock::new(KeyTable::new(KEY_LIMIT, random::seed())),
+            keys: RwLock::new(KeyTable::new(KEY_LIMIT, random::seed_of_keys())),
             held_back: Mutex::new(Vec::new()),
             blocked: Mutex::new(Vec::new()),
             blocked_count: AtomicUsize::new(0),

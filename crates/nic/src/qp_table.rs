@@ -7,6 +7,7 @@ use adverb_link::qpn;
 
 use crate::error::NicError;
 use crate::qp::QpCell;
+use crate::random;
 use crate::sync::LockExt;
 
 /// The queue pairs of this process. A look-up takes a lock of one entry and no other.
@@ -19,7 +20,6 @@ pub(crate) struct QpTable {
 /// Which numbers are free. They are drawn at random, so that a packet of the past or of a stranger
 /// hardly ever meets a living queue pair, and a freed one rests before it may be drawn again.
 struct Numbers {
-    random: u64,
     used: Vec<bool>,
     in_use: u32,
     resting: VecDeque<u32>,
@@ -29,13 +29,12 @@ struct Numbers {
 const RESTING: usize = 4096;
 
 impl QpTable {
-    pub(crate) fn new(slot: u16, seed: u64) -> Self {
+    pub(crate) fn new(slot: u16) -> Self {
         let size = qpn::LOCAL_MAX as usize + 1;
         Self {
             slot,
             entries: (0..size).map(|_| RwLock::new(None)).collect(),
             numbers: Mutex::new(Numbers {
-                random: seed | 1,
                 used: (0..size as u32)
                     .map(|local| is_special(slot, local))
                     .collect(),
@@ -65,7 +64,7 @@ impl QpTable {
             }
         }
         let all = n.used.len() as u32;
-        let mut local = n.draw() % all;
+        let mut local = random::seed() as u32 % all;
         while n.used[local as usize] {
             local = (local + 1) % all;
         }
@@ -125,23 +124,13 @@ const fn is_special(slot: u16, local: u32) -> bool {
     qpn::compose(slot, local) == crate::multicast::ALL_MEMBERS
 }
 
-impl Numbers {
-    /// xorshift64*: unguessable enough with a seed from the kernel, and no lock on the kernel.
-    fn draw(&mut self) -> u32 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        (self.random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) as u32
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn numbers_are_unique_and_survive_more_turnover_than_there_are() {
-        let table = QpTable::new(5, 42);
+        let table = QpTable::new(5);
         let mut seen = std::collections::HashSet::new();
         for _ in 0..16_000 {
             let number = table.reserve().unwrap();

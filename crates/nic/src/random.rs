@@ -1,6 +1,12 @@
-//! Randomness for numbers that strangers must not guess: QPNs, PSNs, keys.
+//! Randomness for numbers that strangers must not guess: QPNs, IDs, and what keys are drawn from. Each is asked of the
+//! kernel, which has the generator; sequence numbers are the applications' own choice.
 
 use rustix::rand::{GetRandomFlags, getrandom};
+
+/// 256 bits from the kernel.
+pub(crate) fn seed_of_keys() -> adverb_engine::Seed {
+    adverb_engine::Seed([seed(), seed(), seed(), seed()])
+}
 
 /// 64 bits from the kernel.
 pub(crate) fn seed() -> u64 {

@@ -10,7 +10,7 @@ use adverb_nic::{
     QpSpec, QpState, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge, Transport, WcOpcode,
     WcStatus, devices,
 };
-use adverb_wire::{Bth, Opcode, Operation, Packet, Psn, icrc};
+use adverb_wire::{Bth, Gid, Opcode, Operation, Packet, Psn, icrc};
 
 struct Side {
     qp: Arc<Qp>,
@@ -60,7 +60,10 @@ fn side(context: &Arc<Context>) -> Side {
 }
 
 fn connect(from: &Side, to: &Side, context: &Context) {
-    let gid = context.device().gids()[1];
+    connect_to(from, to.qp.number(), context.device().gids()[1]);
+}
+
+fn connect_to(from: &Side, peer: u32, gid: Gid) {
     let attr = QpAttr {
         state: QpState::Init,
         access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
@@ -80,7 +83,7 @@ fn connect(from: &Side, to: &Side, context: &Context) {
             ..Av::default()
         },
         path_mtu: 3,
-        dest_qpn: to.qp.number(),
+        dest_qpn: peer,
         rq_psn: 100,
         max_dest_rd_atomic: 4,
         min_rnr_timer: 12,
@@ -327,6 +330,40 @@ fn a_packet_counts_only_if_it_comes_from_the_address_of_the_peer() {
     assert_eq!(c.completion().wr_id, 2);
     assert_eq!(&c.memory[..8], b"the peer");
 
+    assert_eq!(&b.memory[..8], [0; 8]);
+    a.memory[..8].copy_from_slice(b"expected");
+    a.send(3, SendOp::Send, a.sge(0, 8));
+    assert_eq!(b.completion().wr_id, 1);
+    assert_eq!(&b.memory[..8], b"expected");
+}
+
+/// In a process of its own, as above.
+#[test]
+fn a_queue_pair_that_talks_by_memory_takes_nothing_from_a_socket() {
+    const PORT: u16 = 19_050;
+    if std::env::var_os("ADVERB_UDP_PORT").is_none_or(|port| port != "19050") {
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "a_queue_pair_that_talks_by_memory_takes_nothing_from_a_socket",
+            ])
+            .env("ADVERB_LINKS", "loopback,shm,udp")
+            .env("ADVERB_UDP_PORT", PORT.to_string())
+            .status()
+            .unwrap();
+        return assert!(status.success());
+    }
+    let (context, mut a, b) = pair();
+    // This one opens the socket, as its peer is at no address of ours.
+    let elsewhere = Ipv4Addr::new(127, 0, 0, 9);
+    let c = side(&context);
+    connect_to(&c, 17, Gid::from_ip(IpAddr::V4(elsewhere)));
+    b.recv(1, b.sge(0, 64));
+    c.recv(2, c.sge(0, 64));
+    send_as(Ipv4Addr::LOCALHOST, &b.qp, PORT, b"stranger");
+    send_as(elsewhere, &c.qp, PORT, b"the peer");
+    assert_eq!(c.completion().wr_id, 2);
+    assert_eq!(&c.memory[..8], b"the peer");
     assert_eq!(&b.memory[..8], [0; 8]);
     a.memory[..8].copy_from_slice(b"expected");
     a.send(3, SendOp::Send, a.sge(0, 8));

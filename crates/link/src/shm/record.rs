@@ -1,6 +1,6 @@
 //! How a packet and its addresses lie in a ring record.
 //!
-//! Four bytes (kind, traffic class, hop limit, zero), the addresses if they are not those of the record before, then
+//! Four bytes (kind, traffic class, hop limit, whether it came from a socket), the addresses if they are not those of the record before, then
 //! the packet. Two processes mostly use one pair of addresses, and without them an 8-byte SEND or WRITE fits one
 //! cache line together with the header word of the ring.
 
@@ -40,7 +40,12 @@ impl PrefixWriter {
                 (V6, 36)
             }
         };
-        out[..4].copy_from_slice(&[kind, meta.traffic_class, meta.hop_limit, 0]);
+        out[..4].copy_from_slice(&[
+            kind,
+            meta.traffic_class,
+            meta.hop_limit,
+            u8::from(meta.outside),
+        ]);
         len
     }
 
@@ -59,7 +64,7 @@ pub(super) struct PrefixReader {
 impl PrefixReader {
     /// Splits a record; `None` if it is malformed.
     pub(super) fn read<'a>(&mut self, record: &'a [u8]) -> Option<(Meta, &'a [u8])> {
-        let ([kind, traffic_class, hop_limit, _], rest) = record.split_first_chunk::<4>()?;
+        let ([kind, traffic_class, hop_limit, outside], rest) = record.split_first_chunk::<4>()?;
         let (pair, packet) = match *kind {
             SAME => (self.known?, rest),
             V4 => {
@@ -85,6 +90,7 @@ impl PrefixReader {
                 dst,
                 traffic_class: *traffic_class,
                 hop_limit: *hop_limit,
+                outside: *outside != 0,
             },
             packet,
         ))
@@ -112,6 +118,7 @@ mod tests {
             dst: dst.parse().unwrap(),
             traffic_class: 3,
             hop_limit: 64,
+            outside: src.contains(':'),
         }
     }
 

@@ -129,6 +129,7 @@ impl Receiver {
                 dst,
                 traffic_class: received.traffic_class,
                 hop_limit: received.hop_limit.unwrap_or(HOP_LIMIT),
+                outside: true,
             },
             packet,
         );

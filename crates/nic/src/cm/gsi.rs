@@ -202,6 +202,7 @@ mod tests {
         dst: IpAddr::V4(Ipv4Addr::LOCALHOST),
         traffic_class: 0,
         hop_limit: 64,
+        outside: false,
     };
 
     fn total(dropped: &Dropped) -> [u64; 3] {
@@ -215,6 +216,28 @@ mod tests {
         nic.work_cm(clock::now());
         let after = total(&nic.cm.gsi.dropped);
         std::array::from_fn(|i| after[i] - before[i])
+    }
+
+    #[test]
+    fn what_waits_to_be_handled_has_a_bound_and_half_of_it_is_not_for_strangers() {
+        // Without a thread nobody handles anything.
+        let nic = Nic::start(crate::fork::generation()).unwrap();
+        let bytes =
+            |message| Gsi::default().packet(&Mad { tid: 1, message }.emit(), GSI_QPN, GSI_QPN);
+        let (asks, tells) = (
+            bytes(Message::Req(adverb_wire::cm::Req::default())),
+            bytes(Message::Rtu(Rtu::default())),
+        );
+        let waiting = |times: usize, packet: &[u8]| {
+            for _ in 0..times {
+                nic.take_mad(&META, &Packet::parse(packet).unwrap());
+            }
+            nic.cm.gsi.inbox.acquire().len()
+        };
+        assert_eq!(waiting(BOUND, &asks), BOUND / 2);
+        assert_eq!(waiting(BOUND, &tells), BOUND);
+        let lost = nic.cm.gsi.dropped.overflow.load(Ordering::Relaxed);
+        assert_eq!(lost, BOUND as u64);
     }
 
     #[test]

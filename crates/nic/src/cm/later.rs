@@ -142,3 +142,45 @@ impl Nic {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use adverb_link::Meta;
+    use adverb_wire::cm::MAD_LEN;
+
+    use super::*;
+
+    #[test]
+    fn requests_that_come_too_early_wait_in_a_bounded_number_and_not_for_ever() {
+        let nic = Nic::start(crate::fork::generation()).unwrap();
+        let mut arrival = Arrival {
+            meta: Meta {
+                src: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9)),
+                dst: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                traffic_class: 0,
+                hop_limit: 64,
+                outside: true,
+            },
+            from_qp: 1,
+            mad: [0; MAD_LEN],
+            until: None,
+        };
+        let now = crate::clock::now();
+        let kept = |reason| {
+            (0..2 * EARLY)
+                .filter(|_| nic.put_off(&arrival, reason, now))
+                .count()
+        };
+        assert_eq!(kept(Reason::Nobodys), NOBODYS);
+        assert_eq!(kept(Reason::Crowd), CROWD - NOBODYS);
+        assert_eq!(kept(Reason::Claimed), EARLY - CROWD);
+        nic.cm.later.early.acquire().clear();
+        arrival.until = Some(now);
+        assert!(
+            !nic.put_off(&arrival, Reason::Claimed, now),
+            "it has waited long enough"
+        );
+    }
+}

@@ -1,11 +1,12 @@
 //! Packets that came to our socket and belong to another process of this user.
 //!
-//! The processes of a user share the RoCE port, and the kernel gives a datagram to any of them.
-//! The number of a queue pair names its process, and its ring takes the packet there. When the
-//! ring is full the packet waits here and the rest waits in the socket.
+//! The processes of a user share the RoCE port, and the kernel gives a datagram to any of them. The number of a queue pair
+//! names its process, and our ring takes the packet there. When the ring is full its reader is stopped or slow, and the
+//! packet is lost, as it would be in a full socket: to wait for him would hold up everybody else.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use adverb_engine::Instant;
 use adverb_link::shm::ShmRoute;
@@ -14,28 +15,13 @@ use adverb_link::{Meta, SendError, qpn};
 use super::Fabric;
 use crate::sync::LockExt;
 
-/// Nothing is read from sockets while something waits here.
 #[derive(Default)]
 pub(super) struct HandOver {
-    held: Mutex<Held>,
-}
-
-#[derive(Default)]
-struct Held {
     /// Finding a process costs system calls, so each is found once.
-    routes: HashMap<u16, ShmRoute>,
-    waiting: Vec<Packet>,
-    since: Instant,
+    routes: Mutex<HashMap<u16, ShmRoute>>,
+    /// Packets that a full ring had no room for.
+    lost: AtomicU64,
 }
-
-struct Packet {
-    to: ShmRoute,
-    meta: Meta,
-    bytes: Vec<u8>,
-}
-
-/// A process that takes nothing for this long loses its packets, so that the others get theirs.
-const PATIENCE_NS: u64 = 100_000_000;
 
 impl Fabric {
     /// Hands a packet to the process that owns queue pair `number`. False if nobody does.
@@ -48,69 +34,99 @@ impl Fabric {
         if slot == 0 || slot == self.slot {
             return false;
         }
-        let mut held = self.hand_over.held.acquire();
-        let to = match held.routes.get(&slot).filter(|r| !r.is_dead()) {
-            Some(route) => route.clone(),
-            None => {
-                let Some(route) = self.shm.route(slot) else {
-                    return false;
-                };
-                held.routes.insert(slot, route.clone());
-                route
-            }
+        let Some(to) = self.way_of_others(slot) else {
+            return false;
         };
-        // Behind what waits already, or packets would overtake each other.
-        let sent = if held.waiting.is_empty() {
-            self.send_to_process(&to, meta, bytes, now)
-        } else {
-            Err(SendError::Full)
-        };
-        if sent == Err(SendError::Full) {
-            if held.waiting.is_empty() {
-                held.since = now;
+        match self.send_to_process(&to, meta, bytes, now) {
+            Ok(()) => true,
+            Err(SendError::Full) => {
+                self.hand_over.lost.fetch_add(1, Ordering::Relaxed);
+                true
             }
-            held.waiting.push(Packet {
-                to,
-                meta: *meta,
-                bytes: bytes.to_vec(),
-            });
-            return true;
+            Err(SendError::Unreachable) => false,
         }
-        sent.is_ok()
     }
 
-    /// Tries again what waits. True when nothing waits any more.
-    pub(super) fn finish_hand_over(&self, now: Instant) -> bool {
-        let mut held = self.hand_over.held.acquire();
-        if held.waiting.is_empty() {
-            return true;
+    fn way_of_others(&self, slot: u16) -> Option<ShmRoute> {
+        let mut routes = self.hand_over.routes.acquire();
+        if let Some(route) = routes.get(&slot).filter(|r| !r.is_dead()) {
+            return Some(route.clone());
         }
-        if now.saturating_since(held.since).as_nanos() as u64 > PATIENCE_NS {
-            held.waiting.clear();
-            return true;
-        }
-        let sent = held
-            .waiting
-            .iter()
-            .take_while(|p| {
-                self.send_to_process(&p.to, &p.meta, &p.bytes, now) != Err(SendError::Full)
-            })
-            .count();
-        held.waiting.drain(..sent);
-        if sent > 0 {
-            held.since = now;
-        }
-        held.waiting.is_empty()
+        let route = self.shm.route(slot)?;
+        routes.insert(slot, route.clone());
+        Some(route)
     }
 
     /// The ways to processes that have ended are given up.
     pub(super) fn forget_dead_routes(&self) {
-        let mut held = self.hand_over.held.acquire();
-        held.routes.retain(|_, route| !route.is_dead());
+        let mut routes = self.hand_over.routes.acquire();
+        routes.retain(|_, route| !route.is_dead());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use adverb_link::{Link, Place, ShmLink};
+
+    use super::*;
+    use crate::clock;
+    use crate::config::Config;
+
+    const META: Meta = Meta {
+        src: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+        dst: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        traffic_class: 0,
+        hop_limit: 64,
+        outside: true,
+    };
+
+    fn take(link: &ShmLink) -> Vec<u32> {
+        let mut got = Vec::new();
+        let mut sink = |meta: &Meta, bytes: &[u8]| {
+            assert!(meta.outside, "it stays what it was");
+            got.push(u32::from_le_bytes(bytes[..4].try_into().unwrap()));
+        };
+        while link.receive(64, &mut sink) > 0 {}
+        got
     }
 
-    /// Whether something waits for another process to make room.
-    pub(crate) fn hands_over(&self) -> bool {
-        !self.hand_over.held.acquire().waiting.is_empty()
+    #[test]
+    fn who_takes_nothing_loses_his_own_packets_and_others_get_theirs_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let fabric = Fabric::new(
+            &Config::from_env().unwrap(),
+            Place::join(dir.path()).unwrap(),
+        )
+        .unwrap();
+        let stopped = ShmLink::new(Place::join(dir.path()).unwrap());
+        let awake = ShmLink::new(Place::join(dir.path()).unwrap());
+        let packet = |n: u32| {
+            let mut bytes = [0; 1000];
+            bytes[..4].copy_from_slice(&n.to_le_bytes());
+            bytes
+        };
+        const MANY: u32 = 5000;
+        let mut got = Vec::new();
+        for n in 0..MANY {
+            for link in [&stopped, &awake] {
+                assert!(fabric.hand_over_to(link.slot(), &META, &packet(n), clock::now()));
+            }
+            got.extend(take(&awake));
+        }
+        assert_eq!(got, (0..MANY).collect::<Vec<_>>());
+        let kept = take(&stopped);
+        let lost = fabric.hand_over.lost.load(Ordering::Relaxed);
+        assert!(lost > 0, "the ring has a bound");
+        assert_eq!(kept, (0..MANY - lost as u32).collect::<Vec<_>>());
+        // He goes on, and gets what comes now.
+        assert!(fabric.hand_over_to(stopped.slot(), &META, &packet(7), clock::now()));
+        assert_eq!(take(&stopped), [7]);
+        assert!(!fabric.hand_over_to(fabric.slot, &META, &packet(1), clock::now()));
+        let gone = awake.slot();
+        drop(awake);
+        fabric.probe(gone);
+        assert!(!fabric.hand_over_to(gone, &META, &packet(1), clock::now()));
     }
 }

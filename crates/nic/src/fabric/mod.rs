@@ -148,9 +148,7 @@ impl Fabric {
 
     /// Whether there is something that a pass would take.
     pub(crate) fn has_inbound(&self) -> bool {
-        self.shm.has_inbound()
-            || self.loopback.has_inbound()
-            || (self.datagrams_wait() && !self.hands_over())
+        self.shm.has_inbound() || self.loopback.has_inbound() || self.datagrams_wait()
     }
 
     /// Whether a packet from ourselves waits.

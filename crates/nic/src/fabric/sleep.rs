@@ -163,10 +163,7 @@ impl Fabric {
         self.watch_sockets(true);
         self.watch.sleepers.enter(self.shm.page().sleep_flag());
         let idle = !self.has_inbound();
-        if self.hands_over() {
-            // The sockets stay readable all the while, so sleeping on them would be spinning.
-            Some(NAP)
-        } else if idle && !self.timers.due(clock::now()) {
+        if idle && !self.timers.due(clock::now()) {
             Some(Sleep::on_either(on, self.watch.wakeups.as_fd()))
         } else {
             None

@@ -5,7 +5,6 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use adverb_engine::Instant;
 use adverb_link::udp::{BindError, Meeting, UdpConfig};
 use adverb_link::{Link, Meta, UdpLink};
 
@@ -129,15 +128,10 @@ impl Fabric {
     /// more. Quickly is for threads that will look again in a moment: not each socket is asked each time.
     pub(crate) fn receive_datagrams(
         &self,
-        now: Instant,
         budget: usize,
         quickly: bool,
         sink: &mut dyn FnMut(&Meta, &[u8]),
     ) -> (usize, bool) {
-        // What a full ring has no room for stays in the socket, whose buffer is the larger one.
-        if !self.finish_hand_over(now) {
-            return (0, false);
-        }
         let (mut taken, mut full) = (0, false);
         self.each_udp(|link| {
             let found = match quickly {

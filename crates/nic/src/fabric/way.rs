@@ -77,10 +77,16 @@ impl Fabric {
             if slot == self.slot && (links.loopback || links.shm) {
                 return Ok(Way::Loopback);
             }
-            if links.shm
-                && let Some(route) = self.shm.route(slot)
-            {
-                return Ok(Way::Shm(route));
+            if links.shm {
+                if let Some(route) = self.shm.route(slot) {
+                    return Ok(Way::Shm(route));
+                }
+                // It would take nothing that comes from a socket.
+                if self.shm.is_alive(slot) {
+                    return Err(unreachable(
+                        "no ring to its process could be made: there are no descriptors or no memory".to_owned(),
+                    ));
+                }
             }
         }
         if here
