@@ -3,6 +3,7 @@
 #define BOOK_H
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,6 +150,12 @@ static inline struct ibv_wc poll_one(struct ibv_cq *cq)
 	while (found == 0);
 	MUST(found < 0);
 	return wc;
+}
+
+/* From now on a call that would block says EAGAIN. */
+static inline int set_nonblocking(int fd)
+{
+	return fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
 static inline double now(void)

@@ -2,12 +2,18 @@
 //! anchors and `adverb learn` runs. They print to stdout and stderr as any program would.
 
 mod asynchronous;
+mod card;
+mod choosing;
+mod debugging;
 mod events;
+mod hybrid;
+mod loops;
 mod meanwhile;
 mod objects;
 mod posting;
 mod spinning;
 mod states;
+mod threads;
 
 use std::error::Error;
 
@@ -56,6 +62,36 @@ pub(crate) const LESSONS: &[Lesson] = &[
         name: "events",
         title: "Events: arm, look again, sleep",
         main: events::main,
+    },
+    Lesson {
+        name: "threads",
+        title: "Two threads and a stolen completion",
+        main: threads::main,
+    },
+    Lesson {
+        name: "loops",
+        title: "Event loops: O_NONBLOCK, epoll, async",
+        main: loops::main,
+    },
+    Lesson {
+        name: "hybrid",
+        title: "The hybrid and its curves",
+        main: hybrid::main,
+    },
+    Lesson {
+        name: "choosing",
+        title: "Choosing by workload",
+        main: choosing::main,
+    },
+    Lesson {
+        name: "card",
+        title: "From here to a real card",
+        main: card::main,
+    },
+    Lesson {
+        name: "debugging",
+        title: "Debugging",
+        main: debugging::main,
     },
 ];
 
