@@ -6,7 +6,7 @@
 //! - [`layout`]: every size and offset, asserted at compile time.
 //! - [`flags`]: the same bits as sets with names.
 //! - [`inline`]: what C programs get from `static inline` functions and no library exports.
-//! - [`table`]: [`Verbs`], the exported functions, found in the system's libibverbs by `dlopen`.
+//! - [`table`]: [`Verbs`] and [`Rdmacm`], the exported functions, found in the system's libraries by `dlopen`.
 //!
 //! Nothing here knows which provider is behind a pointer.
 
@@ -17,4 +17,4 @@ pub mod layout;
 pub mod table;
 pub mod types;
 
-pub use table::{LoadError, Verbs};
+pub use table::{LoadError, Rdmacm, Verbs};

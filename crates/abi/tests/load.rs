@@ -5,19 +5,24 @@
 use std::path::Path;
 use std::process::Command;
 
-use adverb_abi::{LoadError, Verbs};
+use adverb_abi::{LoadError, Rdmacm, Verbs};
 
-/// Set in the process that does the loading.
+/// Set in the process that does the loading, to the variable that names the library.
 const CHILD: &str = "ADVERB_ABI_TEST_CHILD";
-const PATH: &str = "ADVERB_SYSTEM_LIBIBVERBS";
+const VERBS: &str = "ADVERB_SYSTEM_LIBIBVERBS";
+const RDMACM: &str = "ADVERB_SYSTEM_LIBRDMACM";
 
-/// Loads in a child process and returns what came of it.
+/// Loads libibverbs in a child process and returns what came of it.
 fn load(path: Option<&Path>) -> String {
+    load_as(VERBS, path)
+}
+
+fn load_as(variable: &str, path: Option<&Path>) -> String {
     let mut child = Command::new(std::env::current_exe().expect("this test has a path"));
     child.args(["--exact", "child_reports_what_loading_gives", "--nocapture"]);
-    child.env(CHILD, "1").env_remove(PATH);
+    child.env(CHILD, variable).env_remove(variable);
     if let Some(path) = path {
-        child.env(PATH, path);
+        child.env(variable, path);
     }
     let output = child.output().expect("the test binary runs");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -30,14 +35,18 @@ fn load(path: Option<&Path>) -> String {
 
 #[test]
 fn child_reports_what_loading_gives() {
-    if std::env::var_os(CHILD).is_none() {
-        return;
-    }
-    match Verbs::load_system() {
-        Ok(Some(verbs)) => {
-            // SAFETY: the function takes a number and returns a static string.
-            let text = unsafe { std::ffi::CStr::from_ptr((verbs.wc_status_str)(0)) };
-            println!("outcome loaded: status 0 is {text:?}");
+    let text = match std::env::var(CHILD).as_deref() {
+        // SAFETY: the function takes a number and returns a static string.
+        Ok(VERBS) => Verbs::load_system().map(|v| v.map(|v| unsafe { (v.wc_status_str)(0) })),
+        // SAFETY: likewise.
+        Ok(RDMACM) => Rdmacm::load_system().map(|r| r.map(|r| unsafe { (r.event_str)(9) })),
+        _ => return,
+    };
+    match text {
+        Ok(Some(text)) => {
+            // SAFETY: a static string.
+            let text = unsafe { std::ffi::CStr::from_ptr(text) };
+            println!("outcome loaded: {text:?}");
         }
         Ok(None) => println!("outcome none"),
         Err(LoadError::Open { reason, .. }) => println!("outcome open: {reason}"),
@@ -45,8 +54,12 @@ fn child_reports_what_loading_gives() {
     }
 }
 
-/// What loading a shared library of the given C source and version nodes gives; `None` without a C compiler.
+/// What loading, as libibverbs, a shared library of the given C source and version nodes gives; `None` without a C compiler.
 fn load_compiled(source: &str, nodes: &str) -> Option<String> {
+    load_compiled_as(VERBS, source, nodes)
+}
+
+fn load_compiled_as(variable: &str, source: &str, nodes: &str) -> Option<String> {
     let dir = tempfile::tempdir().expect("the temporary directory is writable");
     let (c, so) = (dir.path().join("library.c"), dir.path().join("library.so"));
     let script = dir.path().join("nodes.map");
@@ -62,7 +75,7 @@ fn load_compiled(source: &str, nodes: &str) -> Option<String> {
         eprintln!("skipped: no C compiler");
         return None;
     }
-    Some(load(Some(&so)))
+    Some(load_as(variable, Some(&so)))
 }
 
 #[test]
@@ -109,22 +122,42 @@ fn the_default_is_the_installed_library_or_nothing() {
         eprintln!("skipped: no libibverbs.so.1 on this machine");
         return;
     }
-    assert_eq!(outcome, "loaded: status 0 is \"success\"");
+    assert_eq!(outcome, "loaded: \"success\"");
+}
+
+#[test]
+fn the_connection_manager_is_found_and_refused_in_the_same_way() {
+    match load_as(RDMACM, None).as_str() {
+        "none" => eprintln!("skipped: no librdmacm.so.1 on this machine"),
+        outcome => assert_eq!(outcome, "loaded: \"RDMA_CM_EVENT_ESTABLISHED\""),
+    }
+    assert_eq!(load_as(RDMACM, Some(Path::new(""))), "none");
+    if let Some(outcome) = load_compiled_as(RDMACM, "int something = 1;\n", "") {
+        assert!(
+            outcome.contains("rdma_create_event_channel (version RDMACM_1.0)"),
+            "{outcome}"
+        );
+    }
 }
 
 #[test]
 fn every_symbol_is_listed_once_under_a_public_version_node() {
-    let mut names: Vec<_> = Verbs::SYMBOLS.iter().map(|(name, _)| name).collect();
-    let count = names.len();
-    names.sort_unstable();
-    names.dedup();
-    assert_eq!(names.len(), count);
-    for (name, version) in Verbs::SYMBOLS {
-        assert!(name.trim_start_matches('_').starts_with("ibv_"), "{name}");
-        let minor = version.strip_prefix("IBVERBS_1.").expect("a public node");
-        assert!(
-            minor.parse::<u32>().is_ok_and(|minor| minor <= 18),
-            "{version}"
-        );
+    for (symbols, prefix, node, newest) in [
+        (Verbs::SYMBOLS, "ibv_", "IBVERBS_1.", 18),
+        (Rdmacm::SYMBOLS, "rdma_", "RDMACM_1.", 5),
+    ] {
+        let mut names: Vec<_> = symbols.iter().map(|(name, _)| name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        for (name, version) in symbols {
+            assert!(name.trim_start_matches('_').starts_with(prefix), "{name}");
+            let minor = version.strip_prefix(node).expect("a public node");
+            assert!(
+                minor.parse::<u32>().is_ok_and(|minor| minor <= newest),
+                "{version}"
+            );
+        }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! One file per family of manual pages. Each function converts at the edge, calls one function of `adverb-nic`, and ends
 //! in `errno.rs`. Nothing is exported from here by name: `adverb-dropin` gives the functions of [`calls`] their symbols
-//! and versions, and the Rust API reaches them through [`verbs()`].
+//! and versions, and the Rust API reaches them through [`verbs()`] and
+//! [`rdmacm()`].
 //!
 //! | question | file |
 //! |---|---|
@@ -50,7 +51,7 @@ mod xrc;
 
 pub use channel::next_cq_event;
 pub use diagnosis::why;
-pub use verbs::verbs;
+pub use verbs::{rdmacm, verbs};
 
 /// The functions under their C names.
 pub mod calls {

@@ -1,8 +1,8 @@
-//! Our functions as the table through which the Rust API reaches any provider of verbs.
+//! Our functions as the tables through which the Rust API reaches any provider of verbs.
 
 use std::ffi::{c_int, c_void};
 
-use adverb_abi::table::Verbs;
+use adverb_abi::table::{Rdmacm, Verbs};
 use adverb_abi::types::*;
 use adverb_nic::Uncancelled;
 
@@ -85,6 +85,55 @@ pub fn verbs() -> &'static Verbs {
     &VERBS
 }
 
+/// The software NIC's connection manager.
+pub fn rdmacm() -> &'static Rdmacm {
+    static RDMACM: Rdmacm = Rdmacm {
+        create_event_channel: rdma_create_event_channel,
+        destroy_event_channel: rdma_destroy_event_channel,
+        create_id: rdma_create_id,
+        destroy_id: rdma_destroy_id,
+        migrate_id: rdma_migrate_id,
+        bind_addr: rdma_bind_addr,
+        resolve_addr: rdma_resolve_addr,
+        resolve_route: rdma_resolve_route,
+        listen: rdma_listen,
+        get_request: rdma_get_request,
+        connect: rdma_connect,
+        accept: rdma_accept,
+        reject: rdma_reject,
+        notify: rdma_notify,
+        disconnect: rdma_disconnect,
+        get_cm_event,
+        ack_cm_event: rdma_ack_cm_event,
+        event_str: rdma_event_str,
+        get_src_port: rdma_get_src_port,
+        get_dst_port: rdma_get_dst_port,
+        set_option: rdma_set_option,
+        create_qp: rdma_create_qp,
+        create_qp_ex: rdma_create_qp_ex,
+        destroy_qp: rdma_destroy_qp,
+        create_srq: rdma_create_srq,
+        create_srq_ex: rdma_create_srq_ex,
+        destroy_srq: rdma_destroy_srq,
+        getaddrinfo: rdma_getaddrinfo,
+        freeaddrinfo: rdma_freeaddrinfo,
+        create_ep: rdma_create_ep,
+        destroy_ep: rdma_destroy_ep,
+        join_multicast: rdma_join_multicast,
+        leave_multicast: rdma_leave_multicast,
+        get_devices: rdma_get_devices,
+        free_devices: rdma_free_devices,
+        establish: rdma_establish,
+        init_qp_attr: rdma_init_qp_attr,
+        join_multicast_ex: Some(rdma_join_multicast_ex),
+        reject_ece: Some(rdma_reject_ece),
+        set_local_ece: Some(rdma_set_local_ece),
+        get_remote_ece: Some(rdma_get_remote_ece),
+        write_cm_event: Some(rdma_write_cm_event),
+    };
+    &RDMACM
+}
+
 // The Rust API's callers must not be unwound, so for them the calls that wait are no cancellation points.
 
 unsafe extern "C" fn get_async_event(
@@ -104,4 +153,13 @@ unsafe extern "C" fn get_cq_event(
     let _uncancelled = Uncancelled::new();
     // SAFETY: as our caller promises.
     unsafe { ibv_get_cq_event(channel, cq, cq_context) }
+}
+
+unsafe extern "C" fn get_cm_event(
+    channel: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+) -> c_int {
+    let _uncancelled = Uncancelled::new();
+    // SAFETY: as our caller promises.
+    unsafe { rdma_get_cm_event(channel, event) }
 }

@@ -1,21 +1,25 @@
-//! Finding libibverbs and its versioned symbols at run time.
+//! Finding a system library and its versioned symbols at run time.
 
 use std::ffi::{CStr, CString, OsStr, c_void};
 use std::os::unix::ffi::OsStrExt;
 
-/// Names the library file; empty means that no system library is wanted.
-const PATH_VARIABLE: &str = "ADVERB_SYSTEM_LIBIBVERBS";
-/// The runtime name: the one without `.1` belongs to the development package.
-const DEFAULT_NAME: &str = "libibverbs.so.1";
 /// A symbol only our own drop-in library has.
 const DROPIN_MARKER: &str = "adverb_dropin_marker";
+
+/// Where a system library is looked for.
+pub(super) struct System {
+    /// Its name for the loader.
+    pub(super) name: &'static str,
+    /// The variable that names another file; empty means that no system library is wanted.
+    pub(super) variable: &'static str,
+}
 
 /// The system's library is there and cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     #[error("{path}: {reason}")]
     Open { path: String, reason: String },
-    #[error("{path} has no {symbol} (version {version}): too old, or not a libibverbs")]
+    #[error("{path} has no {symbol} (version {version}): too old, or another library")]
     MissingSymbol {
         path: String,
         symbol: &'static str,
@@ -30,13 +34,13 @@ pub(super) struct Library {
 }
 
 impl Library {
-    pub(super) fn open_system() -> Result<Option<Self>, LoadError> {
+    pub(super) fn open_system(system: &System) -> Result<Option<Self>, LoadError> {
         // SAFETY: the call reads what the kernel handed over at the start of the process.
         let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
         // Which code runs with a set-user-ID program's rights is not for whoever starts it to say.
         let path = match secure {
             true => None,
-            false => std::env::var_os(PATH_VARIABLE),
+            false => std::env::var_os(system.variable),
         };
         match path {
             Some(path) if path.is_empty() => Ok(None),
@@ -45,7 +49,7 @@ impl Library {
                 let library = Self::open(&path).map_err(|failure| failure.error)?;
                 Ok(library.unless_dropin())
             }
-            None => match Self::open(OsStr::new(DEFAULT_NAME)) {
+            None => match Self::open(OsStr::new(system.name)) {
                 Ok(library) => Ok(library.unless_dropin()),
                 Err(failure) if failure.absent => Ok(None),
                 Err(failure) => Err(failure.error),
