@@ -5,6 +5,7 @@ use std::io;
 
 use adverb_abi::flags::QpAttrMask;
 
+use crate::failure::Failure;
 use crate::state::QpState;
 use crate::status::WcError;
 
@@ -49,8 +50,8 @@ pub enum Error {
         available: Vec<String>,
     },
 
-    /// The system's libibverbs is there but cannot be used.
-    #[error("the system's libibverbs cannot be used: {0}")]
+    /// The system's libibverbs or librdmacm is there but cannot be used.
+    #[error("a library of the system cannot be used: {0}")]
     Load(String),
 
     /// An argument is out of its range.
@@ -189,6 +190,27 @@ pub enum Error {
         owner: &'static str,
     },
 
+    /// An object is on another device than the one that is needed.
+    #[error("{what} is on {is}, and has to be on {wanted}")]
+    OtherDevice {
+        /// The object that was passed.
+        what: &'static str,
+        /// The device it is on.
+        is: String,
+        /// The device that is needed.
+        wanted: String,
+    },
+
+    /// A connection did not come about.
+    #[error("{what}: {failure}")]
+    Connection {
+        /// Which, with the peer's address.
+        what: String,
+        /// Why.
+        #[source]
+        failure: Failure,
+    },
+
     /// Bytes or text that are no endpoint or region descriptor.
     #[error("not a valid {what}: {why}")]
     Malformed {
@@ -240,6 +262,7 @@ impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match &error {
             Error::Io(e) => e.kind(),
+            Error::Connection { failure, .. } => failure.kind(),
             e if e.is_would_block() => io::ErrorKind::WouldBlock,
             e => match e.errno() {
                 Some(errno) => Self::from_raw_os_error(errno).kind(),

@@ -42,7 +42,8 @@
 //! | find and open a device | [`devices`], [`open_default`], [`open`], [`Context`] |
 //! | have memory that only you touch | [`ProtectionDomain::alloc_buf`], [`Buf`] |
 //! | have memory that peers touch | [`ProtectionDomain::expose`], [`Exposed`], [`RemoteRegion`] |
-//! | connect | [`ProtectionDomain::create_qp`], [`QueuePair::connect`], [`Endpoint`], [`Introduction`] |
+//! | connect by address and port | [`cm`] |
+//! | connect otherwise | [`ProtectionDomain::create_qp`], [`QueuePair::connect`], [`Endpoint`], [`Introduction`] |
 //! | send, receive, write, read, count | [`QueuePair`]'s `post_*` methods, [`QueuePair::batch`] |
 //! | wait | [`CompletionQueue::wait`], [`Wait`]; for event loops [`CompletionQueue::arm`] |
 //! | await | [`aio`], on any runtime or none |
@@ -71,6 +72,7 @@ mod buffer;
 mod builder;
 mod by_number;
 mod channel;
+pub mod cm;
 mod context;
 mod cq;
 mod device;
@@ -78,6 +80,7 @@ mod endpoint;
 mod error;
 mod event;
 mod exposed;
+mod failure;
 mod grh;
 mod mr;
 mod pace;

@@ -458,6 +458,11 @@ impl<T: Transport> QueuePair<T> {
     /// counted in [`leaked_bytes`](crate::leaked_bytes).
     #[doc(alias = "ibv_destroy_qp")]
     pub fn close(mut self) -> Result<Vec<Completion>> {
+        self.end()
+    }
+
+    /// What is left of it may only be dropped.
+    pub(crate) fn end(&mut self) -> Result<Vec<Completion>> {
         let mut out = Vec::new();
         self.inner.discard(&mut self.staged);
         self.inner.close(&mut Swept::Out(&mut out))?;

@@ -21,6 +21,7 @@ const ADVERB: &[Floor] = &[
         &[
             "by_number",
             "error",
+            "failure",
             "grh",
             "state",
             "status",
