@@ -96,12 +96,11 @@ fn folklore(shape: &Shape, cells: &[&Cell], wakeup_ns: f64) -> String {
     let added = |cell: &Cell| cell.added_mean_ns.unwrap_or(0.0);
     let holds = |cell: &&&Cell| added(cell) < ADDED_NS && cell.cpu_percent <= SHARE;
     let figure = |cell: &Cell| {
-        format!(
-            "{} adds {} at {}",
-            cell.model,
-            time(added(cell).max(0.0)),
-            cpu(cell)
-        )
+        let added = match added(cell) {
+            some if some > 0.0 => time(some),
+            _ => "nothing".to_owned(),
+        };
+        format!("{} adds {added} at {}", cell.model, cpu(cell))
     };
     if let Some(cell) = others()
         .filter(holds)
@@ -133,7 +132,7 @@ fn folklore(shape: &Shape, cells: &[&Cell], wakeup_ns: f64) -> String {
              a wake-up ({wake}) as a whole"
         ),
         Schedule::Gap { .. } | Schedule::Jitter { .. } => format!(
-            "the next message could be met awake, but timers here are late by more than this share lets one look (a wake-up is {wake})"
+            "the next message was not met awake here, which takes timers and a machine steadier than a few wake-ups ({wake} each)"
         ),
         Schedule::Trace { .. } => {
             format!("its gaps cannot be told in advance well enough (a wake-up is {wake})")

@@ -9,7 +9,7 @@ use super::text::time;
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 64.0;
-const RIGHT: f64 = 12.0;
+const RIGHT: f64 = 24.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 40.0;
 
