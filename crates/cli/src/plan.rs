@@ -163,6 +163,9 @@ pub(crate) fn compare(args: CompareArgs) -> Result<ComparePlan> {
     }
     check_writable("--json", args.json.as_deref())?;
     check_writable("--html", args.html.as_deref())?;
+    if args.json.is_some() && args.json == args.html {
+        bail!("--html and --json name the same file");
+    }
     let seconds = args
         .seconds
         .unwrap_or(if args.thorough { 570.0 } else { 45.0 });
@@ -411,6 +414,7 @@ mod tests {
             (&["--ways", "busy,busy"], "busy is there twice"),
             (&["--ways", "tcp"], "over verbs"),
             (&["--links", "loopback"], "within a process"),
+            (&["--json", "/tmp/x", "--html", "/tmp/x"], "the same file"),
             (&["--trace", "/nowhere/at/all"], "/nowhere/at/all"),
         ] {
             let error = format!("{:#}", comparison(words).unwrap_err());
