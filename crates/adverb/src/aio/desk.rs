@@ -136,22 +136,17 @@ impl Desk {
     }
 
     fn let_go(&self, mut state: MutexGuard<'_, State>) {
-        let mut wakes = std::mem::take(&mut state.table.wakes);
-        let dropped = std::mem::take(&mut state.table.dropped);
-        let discarded = std::mem::take(&mut state.table.discarded);
-        drop(state);
-        drop((dropped, discarded));
-        if wakes.is_empty() {
+        if state.table.after.is_empty() {
             return;
         }
-        for waker in wakes.drain(..) {
-            waker.wake();
-        }
+        let mut after = std::mem::take(&mut state.table.after);
+        drop(state);
+        after.run();
         // Its room is for the next ones.
         if let Some(mut state) = self.try_lock()
-            && state.table.wakes.capacity() == 0
+            && state.table.after.is_empty()
         {
-            state.table.wakes = wakes;
+            std::mem::swap(&mut state.table.after, &mut after);
         }
     }
 

@@ -53,6 +53,16 @@ impl Line {
         self.waiting.drain(..).map(|(_, waker)| waker)
     }
 
+    /// Whether it is the turn of whoever has this place, or none yet.
+    pub(crate) fn is_turn_of(&self, place: &Place) -> bool {
+        self.waiting.front().is_none_or(|(p, _)| Some(*p) == *place)
+    }
+
+    /// The waker of the first, who stays in line.
+    pub(crate) fn first(&self) -> Option<&Waker> {
+        self.waiting.front().map(|(_, waker)| waker)
+    }
+
     /// The waker of the first, who is in line no longer.
     pub(crate) fn call(&mut self) -> Option<Waker> {
         self.waiting.pop_front().map(|(_, waker)| waker)

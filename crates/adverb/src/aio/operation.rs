@@ -3,10 +3,11 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use super::desk::Desk;
 use super::line::Place;
+use super::table::Turn;
 use crate::error::Error;
 use crate::poster::{Submit, sealed};
 use crate::qp::QpInner;
@@ -53,6 +54,25 @@ struct Step {
     id: Option<OpId>,
     /// In line for room.
     place: Place,
+    /// The idle queue that an earlier poll found, and this one.
+    idle: [Option<u64>; 2],
+}
+
+impl Step {
+    fn may_post(&mut self, turn: &Turn, waker: &Waker) -> bool {
+        match *turn {
+            Turn::Ours => true,
+            Turn::Others => false,
+            Turn::Idle(now) if self.idle[0] == Some(now) => true,
+            Turn::Idle(now) => {
+                if self.idle[1] != Some(now) {
+                    self.idle[1] = Some(now);
+                    waker.wake_by_ref();
+                }
+                false
+            }
+        }
+    }
 }
 
 /// Into a future.
@@ -79,6 +99,7 @@ impl<'a> Submit for Later<'a> {
                 refused,
                 id: None,
                 place: None,
+                idle: [None; 2],
             },
         }
     }
@@ -103,21 +124,31 @@ impl Future for Operation<'_> {
             step.request.is_some() || step.refused.is_some() || step.id.is_some(),
             "an operation was polled after it was over"
         );
+        // In line as soon as it finds no room, so that it keeps its turn while it looks again.
+        let waker = step.request.is_some().then(|| cx.waker().clone());
+        step.idle[0] = step.idle[1];
         let polled = desk.poll(
             cx,
             step,
             |step, table| {
-                if step.request.is_some()
-                    && let Some(posted) = qp.post_if_room(&mut step.request)
-                {
+                if let (Some(_), Some(waker)) = (&step.request, &waker) {
+                    let turn = table.turn(qp.num, &step.place);
+                    let posted = match step.may_post(&turn, waker) {
+                        true => qp.post_if_room(&mut step.request),
+                        false => None,
+                    };
                     match posted {
-                        Ok(id) => {
+                        None => {
+                            table.wake_for_room(qp.num, &mut step.place, waker);
+                            return None;
+                        }
+                        Some(Ok(id)) => {
                             table.expect(id, qp.num);
                             step.id = Some(id);
                         }
-                        Err(refused) => step.refused = Some(refused),
+                        Some(Err(refused)) => step.refused = Some(refused),
                     }
-                    table.stop_waiting_for_room(qp.num, &mut step.place, step.id.is_some());
+                    table.stop_waiting_for_room(qp.num, &mut step.place);
                 }
                 if let Some(refused) = step.refused.take() {
                     return Some(Err(refused));
@@ -126,9 +157,10 @@ impl Future for Operation<'_> {
                 step.id = None;
                 Some(outcome(completion))
             },
-            |step, table, waker| match step.id {
-                Some(id) => table.wake_for(id, waker),
-                None => table.wake_for_room(qp.num, &mut step.place, waker),
+            |step, table, waker| {
+                if let Some(id) = step.id {
+                    table.wake_for(id, waker);
+                }
             },
         );
         polled.map(|result| result.unwrap_or_else(|e| Err(failed(e))))
@@ -142,9 +174,7 @@ impl Drop for Operation<'_> {
             return;
         }
         desk.with(|state| {
-            state
-                .table
-                .stop_waiting_for_room(qp.num, &mut step.place, false);
+            state.table.stop_waiting_for_room(qp.num, &mut step.place);
             if let Some(id) = step.id.take() {
                 state.table.detach(id);
             }

@@ -29,8 +29,8 @@ use crate::wc::{Completion, OpKind};
 /// that one completes without a future: receives in the [`inbox`](Self::inbox), the rest in
 /// [`Queue::rest`](super::Queue::rest).
 ///
-/// Operations of one task that are awaited one after the other are posted in that order. Of futures that are polled
-/// together, those that find room are posted first.
+/// Operations are posted in the order in which their futures are first polled. Only one that nobody polls any more, though
+/// it is its turn, is overtaken, once nothing else is in flight.
 pub struct QueuePair<T: Transport> {
     /// `None` only while it is dropped or closed.
     qp: Option<crate::QueuePair<T>>,

@@ -18,11 +18,29 @@ pub(super) struct Table {
     next_mailbox: u64,
     /// By number of the queue pair.
     routes: ByNumber<u32, Route>,
+    pub(super) after: After,
+}
+
+/// What is left to do when the lock is gone.
+#[derive(Default)]
+pub(super) struct After {
     pub(super) wakes: Vec<Waker>,
-    /// What nobody wants any more; freed after the lock is gone, too, for that may deregister memory.
+    /// What nobody wants any more: freeing it may deregister memory.
     pub(super) dropped: Vec<Completion>,
     /// Wakers that nobody needs: dropping the last one of a task may drop the task, whose futures come back here.
     pub(super) discarded: Vec<Waker>,
+}
+
+impl After {
+    pub(super) fn is_empty(&self) -> bool {
+        self.wakes.is_empty() && self.dropped.is_empty() && self.discarded.is_empty()
+    }
+
+    pub(super) fn run(&mut self) {
+        self.dropped.clear();
+        self.discarded.clear();
+        self.wakes.drain(..).for_each(Waker::wake);
+    }
 }
 
 /// An operation that a future has posted.
@@ -48,8 +66,20 @@ struct Route {
     mailbox: u64,
     /// Operations that futures have posted and that are not over.
     in_flight: usize,
+    /// How often that became none.
+    idle: u64,
     /// Futures that found the send queue full.
     room: Line,
+}
+
+/// Whose turn it is to post.
+pub(super) enum Turn {
+    Ours,
+    /// The first in line is going to be called.
+    Others,
+    /// The first in line was called, since nothing is in flight any more, for the so many-th time. Whoever is polled again
+    /// and still finds that need not wait for one that is not.
+    Idle(u64),
 }
 
 impl Table {
@@ -62,9 +92,7 @@ impl Table {
             mailboxes,
             next_mailbox: REST + 1,
             routes: ByNumber::default(),
-            wakes: Vec::new(),
-            dropped: Vec::new(),
-            discarded: Vec::new(),
+            after: After::default(),
         }
     }
 
@@ -78,10 +106,13 @@ impl Table {
         let entry = self.operations.get_mut(&completion.id);
         if let Some(route) = route {
             route.in_flight -= usize::from(entry.is_some());
-            // One that is called and not polled must not keep the others from a queue that is empty.
+            // One whose turn it is and who is not polled must not keep the others from a queue that is empty.
             match route.in_flight {
-                0 => self.wakes.extend(route.room.all().cloned()),
-                _ => self.wakes.extend(route.room.call()),
+                0 => {
+                    route.idle += 1;
+                    self.after.wakes.extend(route.room.all().cloned());
+                }
+                _ => self.after.wakes.extend(route.room.first().cloned()),
             }
         }
         let Some(entry) = entry else {
@@ -91,13 +122,13 @@ impl Table {
             State::Waiting(waker) => {
                 if let Some(waker) = waker.take() {
                     self.asleep -= 1;
-                    self.wakes.push(waker);
+                    self.after.wakes.push(waker);
                 }
                 entry.state = State::Done(completion);
             }
             State::Detached | State::Done(_) => {
                 self.operations.remove(&completion.id);
-                self.dropped.push(completion);
+                self.after.dropped.push(completion);
             }
         }
     }
@@ -106,9 +137,9 @@ impl Table {
         match self.mailboxes.get_mut(&mailbox) {
             Some(mailbox) => {
                 mailbox.messages.push_back(completion);
-                self.wakes.extend(mailbox.line.call());
+                self.after.wakes.extend(mailbox.line.call());
             }
-            None => self.dropped.push(completion),
+            None => self.after.dropped.push(completion),
         }
     }
 
@@ -131,7 +162,7 @@ impl Table {
             State::Waiting(ref mut waker) => {
                 // Its task is awake.
                 self.asleep -= usize::from(waker.is_some());
-                self.discarded.extend(waker.take());
+                self.after.discarded.extend(waker.take());
                 None
             }
             State::Detached => None,
@@ -146,7 +177,7 @@ impl Table {
         }) = self.operations.get_mut(&id)
         {
             self.asleep += usize::from(known.is_none());
-            self.discarded.extend(known.replace(waker.clone()));
+            self.after.discarded.extend(known.replace(waker.clone()));
         }
     }
 
@@ -158,11 +189,11 @@ impl Table {
         match std::mem::replace(&mut entry.state, State::Detached) {
             State::Waiting(waker) => {
                 self.asleep -= usize::from(waker.is_some());
-                self.discarded.extend(waker);
+                self.after.discarded.extend(waker);
             }
             State::Done(completion) => {
                 self.operations.remove(&id);
-                self.dropped.push(completion);
+                self.after.dropped.push(completion);
             }
             State::Detached => {}
         }
@@ -177,8 +208,8 @@ impl Table {
 
     pub(super) fn close_mailbox(&mut self, mailbox: u64) {
         if let Some(mut mailbox) = self.mailboxes.remove(&mailbox) {
-            self.dropped.extend(mailbox.messages);
-            self.discarded.extend(mailbox.line.close());
+            self.after.dropped.extend(mailbox.messages);
+            self.after.discarded.extend(mailbox.line.close());
         }
     }
 
@@ -192,7 +223,9 @@ impl Table {
     /// Wakes this task when there may be a message for it.
     pub(super) fn wake_for_message(&mut self, mailbox: u64, place: &mut Place, waker: &Waker) {
         if let Some(mailbox) = self.mailboxes.get_mut(&mailbox) {
-            self.discarded.extend(mailbox.line.enter(place, waker));
+            self.after
+                .discarded
+                .extend(mailbox.line.enter(place, waker));
         }
     }
 
@@ -203,9 +236,9 @@ impl Table {
         };
         match mailbox.line.leave(place) {
             Left::Called if !mailbox.messages.is_empty() => {
-                self.wakes.extend(mailbox.line.call());
+                self.after.wakes.extend(mailbox.line.call());
             }
-            Left::InLine(waker) => self.discarded.push(waker),
+            Left::InLine(waker) => self.after.discarded.push(waker),
             Left::Called | Left::Nothing => {}
         }
     }
@@ -215,6 +248,7 @@ impl Table {
         let route = Route {
             mailbox,
             in_flight: 0,
+            idle: 0,
             room: Line::default(),
         };
         self.routes.insert(qp_num, route);
@@ -223,7 +257,7 @@ impl Table {
     /// The queue pair is no more, and nothing of its is going to complete.
     pub(super) fn close_route(&mut self, qp_num: u32) {
         if let Some(mut route) = self.routes.remove(&qp_num) {
-            self.discarded.extend(route.room.close());
+            self.after.discarded.extend(route.room.close());
         }
         let gone = self
             .operations
@@ -232,30 +266,40 @@ impl Table {
             match entry.state {
                 State::Waiting(waker) => {
                     self.asleep -= usize::from(waker.is_some());
-                    self.discarded.extend(waker);
+                    self.after.discarded.extend(waker);
                 }
-                State::Done(completion) => self.dropped.push(completion),
+                State::Done(completion) => self.after.dropped.push(completion),
                 State::Detached => {}
             }
         }
     }
 
-    /// Wakes this task when there may be room in the send queue.
-    pub(super) fn wake_for_room(&mut self, qp_num: u32, place: &mut Place, waker: &Waker) {
-        if let Some(route) = self.routes.get_mut(&qp_num) {
-            self.discarded.extend(route.room.enter(place, waker));
+    /// Whether it is this future's turn to post, so that those polled together post in that order.
+    pub(super) fn turn(&self, qp_num: u32, place: &Place) -> Turn {
+        match self.routes.get(&qp_num) {
+            Some(route) if !route.room.is_turn_of(place) => match route.in_flight {
+                0 => Turn::Idle(route.idle),
+                _ => Turn::Others,
+            },
+            _ => Turn::Ours,
         }
     }
 
-    /// The room that it was woken for is somebody else's now, unless it has `used` it.
-    pub(super) fn stop_waiting_for_room(&mut self, qp_num: u32, place: &mut Place, used: bool) {
+    /// Wakes this task when it is its turn, and there may be room in the send queue.
+    pub(super) fn wake_for_room(&mut self, qp_num: u32, place: &mut Place, waker: &Waker) {
+        if let Some(route) = self.routes.get_mut(&qp_num) {
+            self.after.discarded.extend(route.room.enter(place, waker));
+        }
+    }
+
+    /// It has posted or gives up; there may be room for the next, too.
+    pub(super) fn stop_waiting_for_room(&mut self, qp_num: u32, place: &mut Place) {
         let Some(route) = self.routes.get_mut(&qp_num) else {
             return;
         };
-        match route.room.leave(place) {
-            Left::Called if !used => self.wakes.extend(route.room.call()),
-            Left::InLine(waker) => self.discarded.push(waker),
-            Left::Called | Left::Nothing => {}
+        if let Left::InLine(waker) = route.room.leave(place) {
+            self.after.discarded.push(waker);
+            self.after.wakes.extend(route.room.first().cloned());
         }
     }
 
@@ -275,10 +319,10 @@ impl Table {
                 State::Waiting(waker) => waker.clone(),
                 State::Done(_) | State::Detached => None,
             });
-        self.wakes.extend(operations);
+        self.after.wakes.extend(operations);
         let lines = self.mailboxes.values().map(|m| &m.line);
         let lines = lines.chain(self.routes.values().map(|r| &r.room));
-        self.wakes.extend(lines.flat_map(Line::all).cloned());
+        self.after.wakes.extend(lines.flat_map(Line::all).cloned());
     }
 
     /// All that nobody has taken.

@@ -207,3 +207,23 @@ fn the_last_waker_of_a_task_may_take_its_futures_along() {
     drop((waker, owner));
     drop(send);
 }
+
+#[test]
+fn one_that_is_not_polled_any_more_keeps_nobody_from_an_empty_queue() {
+    runtime().block_on(soon(async {
+        let pair = Pair::<Rc>::new();
+        let task = Arc::<Count>::default();
+        let mut held: Vec<_> = (0..4u8).map(|i| pair.a.send(pair.buf(&[i]))).collect();
+        for send in &mut held {
+            assert!(task.poll(send).is_pending());
+        }
+        // Its turn comes, but it is never polled again.
+        let mut idle = pair.a.send(pair.buf(b"idle"));
+        assert!(task.poll(&mut idle).is_pending());
+        for _ in 0..5 {
+            pair.b.post_recv(pair.pd.alloc_buf(8).unwrap()).unwrap();
+        }
+        pair.a.send(pair.buf(b"on")).await.unwrap();
+        assert!(!idle.is_posted());
+    }));
+}
