@@ -87,6 +87,29 @@ pub(crate) fn wait_readable(fd: RawFd, timeout: Option<Duration>) -> io::Result<
     }
 }
 
+/// Waits until one of the two is readable, or the time is up, or a signal comes.
+pub(crate) fn wait_any_readable(
+    fds: [BorrowedFd<'_>; 2],
+    timeout: Option<Duration>,
+) -> io::Result<()> {
+    let timeout = timeout.map(|t| libc::timespec {
+        tv_sec: t.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: t.subsec_nanos().into(),
+    });
+    let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let mut polls = fds.map(|fd| libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    // SAFETY: `polls` are two valid pollfds, and the time lives as long as the call.
+    let ready = unsafe { libc::ppoll(polls.as_mut_ptr(), 2, timeout, ptr::null()) };
+    match (ready, io::Error::last_os_error()) {
+        (-1, error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// What is read from `fd` is there, or an error says that it is not.
 pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: plain calls on an open descriptor.

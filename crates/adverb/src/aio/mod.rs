@@ -72,6 +72,7 @@ pub use async_io::AsyncIo;
 pub use block_on::block_on;
 pub use event::{Channel, Events, NextEvent, NextQueue};
 pub use inbox::{Inbox, Next};
+pub(crate) use line::Place;
 pub use operation::{Operation, Outcome};
 pub use qp::{QueuePair, Recv};
 pub use queue::Queue;
@@ -79,3 +80,4 @@ pub use readiness::{Descriptor, Readiness, watch};
 pub use thread::Thread;
 #[cfg(feature = "tokio")]
 pub use tokio::Tokio;
+pub(crate) use watched::Watched;

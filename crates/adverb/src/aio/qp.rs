@@ -1,5 +1,6 @@
 //! Queue pairs whose operations are futures.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
@@ -137,6 +138,13 @@ impl<T: Transport> Drop for QueuePair<T> {
             drop(qp);
             self.gone(num);
         }
+    }
+}
+
+/// So that the connection manager can connect it.
+impl<T: Transport> Borrow<crate::QueuePair<T>> for QueuePair<T> {
+    fn borrow(&self) -> &crate::QueuePair<T> {
+        self
     }
 }
 

@@ -1,5 +1,6 @@
 //! From a request to a connection: the answers, and the steps of the queue pair.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -28,51 +29,55 @@ pub enum Progress<P, T> {
     Done(T),
 }
 
-/// A connection on its way: the request is out, or the acceptance.
+/// A queue pair that can be connected: [`QueuePair`] or [`aio::QueuePair`](crate::aio::QueuePair).
+pub trait Pair: Borrow<QueuePair<Rc>> + Send + Sync + 'static {}
+impl<Q: Borrow<QueuePair<Rc>> + Send + Sync + 'static> Pair for Q {}
+
+/// A connection on its way: the request is out, or the acceptance. It can be awaited.
 #[must_use = "dropping it ends the attempt"]
-pub struct Connecting {
-    connection: Connection,
+pub struct Connecting<Q: Pair = QueuePair<Rc>> {
+    pub(super) connection: Connection<Q>,
     /// Of the side that asks: the code of the pause asked of a peer that finds no receive.
     asking: Option<u8>,
 }
 
-impl Connecting {
-    /// Before the first word: whether the queue pair suits, and what the id has to know.
-    pub(super) fn prepare(id: &Id, qp: &QueuePair<Rc>, params: &Params) -> Result<()> {
-        let device = Context {
-            inner: Arc::clone(&qp.inner.pd.ctx),
-        };
-        let device = device.device();
-        let wanted = id.device_name().unwrap_or_default();
-        if device.origin() != id.origin() || device.name() != wanted {
-            return Err(Error::OtherDevice {
-                what: "the queue pair",
-                is: device.name().to_owned(),
-                wanted,
-            });
-        }
-        let from = qp.state()?;
-        if from != QpState::Init {
-            return Err(Error::Transition {
-                from,
-                to: QpState::ReadyToReceive,
-                transport: Rc::NAME,
-            });
-        }
-        if let Some(code) = params.ack_timeout {
-            id.set_option(c::RDMA_OPTION_ID_ACK_TIMEOUT, code)?;
-        }
-        Ok(())
+/// Before the first word: whether the queue pair suits, and what the id has to know.
+pub(super) fn prepare(id: &Id, qp: &QueuePair<Rc>, params: &Params) -> Result<()> {
+    let device = Context {
+        inner: Arc::clone(&qp.inner.pd.ctx),
+    };
+    let device = device.device();
+    let wanted = id.device_name().unwrap_or_default();
+    if device.origin() != id.origin() || device.name() != wanted {
+        return Err(Error::OtherDevice {
+            what: "the queue pair",
+            is: device.name().to_owned(),
+            wanted,
+        });
     }
+    let from = qp.state()?;
+    if from != QpState::Init {
+        return Err(Error::Transition {
+            from,
+            to: QpState::ReadyToReceive,
+            transport: Rc::NAME,
+        });
+    }
+    if let Some(code) = params.ack_timeout {
+        id.set_option(c::RDMA_OPTION_ID_ACK_TIMEOUT, code)?;
+    }
+    Ok(())
+}
 
-    pub(super) fn asking(qp: QueuePair<Rc>, id: Id, min_rnr_timer: u8) -> Self {
+impl<Q: Pair> Connecting<Q> {
+    pub(super) fn asking(qp: Q, id: Id, min_rnr_timer: u8) -> Self {
         Self {
             connection: Connection::new(qp, id),
             asking: Some(min_rnr_timer),
         }
     }
 
-    pub(super) fn accepting(qp: QueuePair<Rc>, id: Id) -> Self {
+    pub(super) fn accepting(qp: Q, id: Id) -> Self {
         Self {
             connection: Connection::new(qp, id),
             asking: None,
@@ -84,24 +89,30 @@ impl Connecting {
     /// # Errors
     /// [`Error::Connection`]; [`Error::Verb`] when the queue pair cannot be set up. It is closed
     /// then.
-    pub fn try_finish(self) -> Result<Progress<Self, Connection>> {
+    pub fn try_finish(self) -> Result<Progress<Self, Connection<Q>>> {
+        Ok(match self.look()? {
+            Some(data) => Progress::Done(self.connection.established(data)),
+            None => Progress::Pending(self),
+        })
+    }
+
+    /// What the peer's program said along with its acceptance, once the connection stands.
+    pub(super) fn look(&self) -> Result<Option<Vec<u8>>> {
         let id = &self.connection.id;
-        while let Some(mut event) = id.try_event()? {
+        while let Some(event) = id.try_event()? {
             match (event.kind, self.asking) {
                 (c::RDMA_CM_EVENT_CONNECT_RESPONSE, Some(min_rnr_timer)) => {
-                    let ready = connect(&self.connection, id, min_rnr_timer, None)
+                    let qp = self.connection.qp().borrow();
+                    let ready = connect(qp, id, min_rnr_timer, None)
                         .and_then(|()| id.establish().map_err(|error| id.gone(error)));
                     if let Err(error) = ready {
                         // The peer is told, if it can be.
                         let _ = id.reject(&[]);
                         return Err(error);
                     }
-                    let data = std::mem::take(&mut event.private_data);
-                    return Ok(Progress::Done(self.connection.established(data)));
+                    return Ok(Some(event.private_data));
                 }
-                (c::RDMA_CM_EVENT_ESTABLISHED, None) => {
-                    return Ok(Progress::Done(self.connection.established(Vec::new())));
-                }
+                (c::RDMA_CM_EVENT_ESTABLISHED, None) => return Ok(Some(Vec::new())),
                 _ => {
                     if let Some(failure) = event.failure() {
                         return Err(id.failed(failure));
@@ -109,14 +120,14 @@ impl Connecting {
                 }
             }
         }
-        Ok(Progress::Pending(self))
+        Ok(None)
     }
 
     /// Waits for the end of it; no timeout waits for ever.
     ///
     /// # Errors
     /// As [`try_finish`](Self::try_finish).
-    pub fn wait(mut self, timeout: Option<Duration>) -> Result<Connection> {
+    pub fn wait(mut self, timeout: Option<Duration>) -> Result<Connection<Q>> {
         let until = deadline(timeout);
         loop {
             self = match self.try_finish()? {
@@ -171,13 +182,13 @@ fn modify(qp: &QueuePair<Rc>, mut attr: c::ibv_qp_attr, mask: libc::c_int) -> Re
     sys::check(rc, "ibv_modify_qp", &inner.name)
 }
 
-impl AsFd for Connecting {
+impl<Q: Pair> AsFd for Connecting<Q> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()
     }
 }
 
-impl fmt::Debug for Connecting {
+impl<Q: Pair> fmt::Debug for Connecting<Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connecting")
             .field("peer", &self.connection.peer_addr())

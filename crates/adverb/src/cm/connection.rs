@@ -7,13 +7,17 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use super::connecting::Pair;
 use super::event::ConnectionEvent;
 use super::id::Id;
 use crate::batch::Batch;
+use crate::cq::CompletionQueue;
 use crate::error::Result;
 use crate::qp::QueuePair;
-use crate::sync::{deadline, lock};
+use crate::sync::{deadline, left, lock};
+use crate::sys;
 use crate::transport::Rc;
+use crate::wait::{Notify, Repolled};
 use crate::wc::Completion;
 
 /// How far its end has come.
@@ -27,23 +31,24 @@ struct End {
 
 /// A connection: a queue pair, and the line to the peer that tells when it is over.
 ///
-/// Everything a [`QueuePair`] can do works on it, by `Deref`. Whoever only waits for completions
+/// Everything a [`QueuePair`] can do works on it, by `Deref`; made from a queue pair of
+/// [`aio`](crate::aio), its operations are futures. Whoever only waits for completions
 /// does not hear that the peer has hung up: what the peer has not sent by then never completes.
 /// Look for events too ([`next_event`](Self::next_event), or watch the descriptor); when the end
 /// is heard of, the queue pair goes into the error state, and everything outstanding completes.
 ///
 /// Dropping it hangs up, and then drops the queue pair.
 #[doc(alias = "rdma_cm_id")]
-pub struct Connection {
+pub struct Connection<Q: Pair = QueuePair<Rc>> {
     // Dropped in this order.
-    qp: QueuePair<Rc>,
+    qp: Q,
     pub(super) id: Id,
     end: Mutex<End>,
     private_data: Vec<u8>,
 }
 
-impl Connection {
-    pub(super) fn new(qp: QueuePair<Rc>, id: Id) -> Self {
+impl<Q: Pair> Connection<Q> {
+    pub(super) fn new(qp: Q, id: Id) -> Self {
         Self {
             qp,
             id,
@@ -74,13 +79,8 @@ impl Connection {
     }
 
     /// The queue pair.
-    pub fn qp(&self) -> &QueuePair<Rc> {
+    pub fn qp(&self) -> &Q {
         &self.qp
-    }
-
-    /// As [`QueuePair::batch`].
-    pub fn batch(&mut self) -> Batch<'_, Rc> {
-        self.qp.batch()
     }
 
     /// Waits for something to happen to the connection; `None` when the time is up first, and no
@@ -136,7 +136,7 @@ impl Connection {
         if end.told {
             return Ok(());
         }
-        self.qp.abort()?;
+        self.qp.borrow().abort()?;
         match self.id.disconnect() {
             // The peer was faster.
             Err(error) if matches!(error.errno(), Some(libc::EINVAL | libc::ENOTCONN)) => {}
@@ -144,6 +144,43 @@ impl Connection {
         }
         end.told = true;
         Ok(())
+    }
+
+    /// Waits for completions, or for the end of the connection; then what it has flushed completes.
+    /// Appends them to `out` and says how many: 0 when the connection is over and nothing is left,
+    /// or when the time is up; no timeout waits for ever. It sleeps when there is nothing.
+    ///
+    /// # Errors
+    /// [`Error::NoChannel`](crate::Error::NoChannel) when the completion queue has no channel of its
+    /// own; as [`CompletionQueue::poll`] and [`next_event`](Self::next_event).
+    pub fn wait(
+        &self,
+        cq: &CompletionQueue,
+        out: &mut Vec<Completion>,
+        timeout: Option<Duration>,
+    ) -> Result<usize> {
+        let until = deadline(timeout);
+        loop {
+            // In this order: what the end has flushed is there when it has been heard of.
+            let over = self.try_event()? == Some(ConnectionEvent::Disconnected);
+            cq.take_events()?;
+            let sleep = match cq.arm(Notify::Any)?.repoll(out)? {
+                Repolled::Found(found) => return Ok(found),
+                Repolled::Empty(sleep) => sleep,
+            };
+            let left = left(until);
+            if over || left.is_some_and(|left| left.is_zero()) {
+                return Ok(0);
+            }
+            sys::wait_any_readable([self.as_fd(), sleep.fd()?], left)?;
+        }
+    }
+}
+
+impl Connection {
+    /// As [`QueuePair::batch`].
+    pub fn batch(&mut self) -> Batch<'_, Rc> {
+        self.qp.batch()
     }
 
     /// Hangs up, waits until the peer's program has heard of it or the time is up, closes the queue
@@ -160,33 +197,33 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl<Q: Pair> Drop for Connection<Q> {
     fn drop(&mut self) {
         // There is nobody to tell about an error, and what follows does the same more roughly.
         let _ = self.disconnect();
     }
 }
 
-impl Deref for Connection {
-    type Target = QueuePair<Rc>;
+impl<Q: Pair> Deref for Connection<Q> {
+    type Target = Q;
 
-    fn deref(&self) -> &QueuePair<Rc> {
+    fn deref(&self) -> &Q {
         &self.qp
     }
 }
 
-impl AsFd for Connection {
+impl<Q: Pair> AsFd for Connection<Q> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.id.as_fd()
     }
 }
 
-impl fmt::Debug for Connection {
+impl<Q: Pair> fmt::Debug for Connection<Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
             .field("peer", &self.peer_addr())
             .field("local", &self.local_addr())
-            .field("qp", &self.qp)
+            .field("qp", self.qp.borrow())
             .finish_non_exhaustive()
     }
 }

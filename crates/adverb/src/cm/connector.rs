@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use adverb_abi::types as c;
 
-use super::connecting::{Connecting, Progress};
+use super::connecting::{self, Connecting, Pair, Progress};
 use super::connection::Connection;
 use super::id::Id;
 use super::library;
@@ -17,9 +17,7 @@ use crate::context::Context;
 use crate::device::Origin;
 use crate::error::{Error, Result};
 use crate::failure::Failure;
-use crate::qp::QueuePair;
 use crate::sync::deadline;
-use crate::transport::Rc;
 
 /// Asks for connections.
 ///
@@ -133,10 +131,10 @@ impl Default for Connector {
     }
 }
 
-/// The way to a peer, while it is looked for.
+/// The way to a peer, while it is looked for. It can be awaited.
 #[must_use = "dropping it ends the search"]
 pub struct Resolving {
-    id: Id,
+    pub(super) id: Id,
     /// What the library is told, in ms.
     patience: i32,
 }
@@ -147,12 +145,17 @@ impl Resolving {
     /// # Errors
     /// As [`Connector::resolve`].
     pub fn try_finish(self) -> Result<Progress<Self, Route>> {
+        Ok(match self.look()? {
+            Some(()) => Progress::Done(Route { id: self.id }),
+            None => Progress::Pending(self),
+        })
+    }
+
+    pub(super) fn look(&self) -> Result<Option<()>> {
         while let Some(event) = self.id.try_event()? {
             match event.kind {
                 c::RDMA_CM_EVENT_ADDR_RESOLVED => self.id.resolve_route(self.patience)?,
-                c::RDMA_CM_EVENT_ROUTE_RESOLVED => {
-                    return Ok(Progress::Done(Route { id: self.id }));
-                }
+                c::RDMA_CM_EVENT_ROUTE_RESOLVED => return Ok(Some(())),
                 _ => {
                     if let Some(failure) = event.failure() {
                         return Err(self.id.failed(failure));
@@ -160,7 +163,7 @@ impl Resolving {
                 }
             }
         }
-        Ok(Progress::Pending(self))
+        Ok(None)
     }
 
     /// Waits for the end of it; no timeout waits for ever.
@@ -202,7 +205,7 @@ impl fmt::Debug for Resolving {
 /// connected.
 #[must_use = "nobody is asked before `connect`"]
 pub struct Route {
-    id: Id,
+    pub(super) id: Id,
 }
 
 impl Route {
@@ -235,12 +238,12 @@ impl Route {
     /// [`Error::OtherDevice`], [`Error::Transition`] for a queue pair that does not suit;
     /// [`Error::Verb`].
     #[doc(alias = "rdma_connect")]
-    pub fn connect(
+    pub fn connect<Q: Pair>(
         self,
-        qp: QueuePair<Rc>,
+        qp: Q,
         params: &Params,
         timeout: Option<Duration>,
-    ) -> Result<Connection> {
+    ) -> Result<Connection<Q>> {
         self.start(qp, params)?.wait(timeout)
     }
 
@@ -248,10 +251,10 @@ impl Route {
     ///
     /// # Errors
     /// As there.
-    pub fn start(self, qp: QueuePair<Rc>, params: &Params) -> Result<Connecting> {
-        let depths = params.check(&qp, None, MAX_REQUEST_DATA)?;
-        Connecting::prepare(&self.id, &qp, params)?;
-        let mut raw = params.raw(&qp, depths);
+    pub fn start<Q: Pair>(self, qp: Q, params: &Params) -> Result<Connecting<Q>> {
+        let depths = params.check(qp.borrow(), None, MAX_REQUEST_DATA)?;
+        connecting::prepare(&self.id, qp.borrow(), params)?;
+        let mut raw = params.raw(qp.borrow(), depths);
         // SAFETY: the private data is borrowed from `params`.
         unsafe { self.id.connect(&mut raw)? };
         Ok(Connecting::asking(qp, self.id, params.min_rnr_timer))

@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use adverb_abi::types::{self as c, Zeroed};
@@ -16,6 +16,7 @@ use adverb_abi::types::{self as c, Zeroed};
 use super::address;
 use super::event::Event;
 use super::library::{self, Library};
+use crate::aio::{Descriptor, Watched};
 use crate::context::Context;
 use crate::device::Origin;
 use crate::error::{Error, Result};
@@ -51,6 +52,19 @@ impl Channel {
     }
 }
 
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel is alive, and its descriptor with it.
+        unsafe { BorrowedFd::borrow_raw(self.fd()) }
+    }
+}
+
+// SAFETY: the functions of librdmacm may be called from any thread, and the pointer is owned by
+// this value.
+unsafe impl Send for Channel {}
+// SAFETY: as above.
+unsafe impl Sync for Channel {}
+
 impl Drop for Channel {
     fn drop(&mut self) {
         // SAFETY: the channel's only id is gone, or never was.
@@ -61,9 +75,11 @@ impl Drop for Channel {
 /// An identifier and its channel.
 pub(super) struct Id {
     raw: NonNull<c::rdma_cm_id>,
-    channel: Channel,
+    channel: Arc<Channel>,
     /// Calls come one after the other, and the event of one is not taken by another.
     calls: Mutex<()>,
+    /// Who wakes the tasks that wait for an event, once there was one.
+    watched: OnceLock<Watched>,
     /// For messages.
     pub(super) name: String,
 }
@@ -92,8 +108,9 @@ impl Id {
         let raw = sys::non_null(raw, "rdma_create_id", &name)?;
         Ok(Self {
             raw,
-            channel,
+            channel: Arc::new(channel),
             calls: Mutex::new(()),
+            watched: OnceLock::new(),
             name,
         })
     }
@@ -254,8 +271,9 @@ impl Id {
             Ok(channel) => {
                 let mut id = Self {
                     raw: id,
-                    channel,
+                    channel: Arc::new(channel),
                     calls: Mutex::new(()),
+                    watched: OnceLock::new(),
                     name: String::new(),
                 };
                 id.name = match id.peer_addr() {
@@ -292,6 +310,16 @@ impl Id {
         let left = left(deadline);
         let ready = sys::wait_readable(self.as_fd().as_raw_fd(), left)?;
         Ok(ready || left.is_none_or(|left| !left.is_zero()))
+    }
+
+    /// Who wakes tasks that wait for an event.
+    pub(super) fn watched(&self) -> Result<&Watched> {
+        if let Some(watched) = self.watched.get() {
+            return Ok(watched);
+        }
+        let channel = Arc::clone(&self.channel);
+        let watched = Watched::new(move || Descriptor::new(Arc::<Channel>::clone(&channel)))?;
+        Ok(self.watched.get_or_init(|| watched))
     }
 
     /// The address on this side.
@@ -357,8 +385,7 @@ impl Id {
 
 impl AsFd for Id {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel is alive, and its descriptor with it.
-        unsafe { BorrowedFd::borrow_raw(self.channel.fd()) }
+        self.channel.as_fd()
     }
 }
 

@@ -138,7 +138,7 @@ pub(super) fn no_address() -> Error {
 /// # Ok(()) }
 /// ```
 pub struct Listener {
-    id: Id,
+    pub(super) id: Id,
 }
 
 impl Listener {

@@ -50,6 +50,7 @@
 //! | asks | [`Connector`] → [`Route`] → a queue pair on its device → [`Connection`] |
 //! | is asked | [`Listener`] → [`Request`] → a queue pair on its device → [`Connection`], or [`Request::reject`] |
 //! | without blocking | [`Connector::start`], [`Route::start`], [`Request::start`], [`Listener::try_accept`], [`Connection::try_event`]; each object is a descriptor to watch ([`AsFd`](std::os::fd::AsFd)) |
+//! | as futures | `.await` what `start` returns; [`Listener::next_request`], [`Connection::event`]; with queue pairs of [`aio`](crate::aio) |
 //!
 //! A [`Connection`] owns its queue pair and its end of the line; dropping it at any time takes both
 //! down, in the right order, and so does dropping any of the steps before. Each of these objects has
@@ -64,12 +65,13 @@ mod connection;
 mod connector;
 mod event;
 mod id;
+mod later;
 mod library;
 mod listener;
 mod params;
 mod request;
 
-pub use connecting::{Connecting, Progress};
+pub use connecting::{Connecting, Pair, Progress};
 pub use connection::Connection;
 pub use connector::{Connector, Resolving, Route};
 pub use event::ConnectionEvent;

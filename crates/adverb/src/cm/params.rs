@@ -81,6 +81,14 @@ pub(super) fn at_most(what: &'static str, value: u64, limit: u64) -> Result<()> 
 }
 
 impl Params {
+    /// The usual ones, with private data.
+    pub fn with_private_data(bytes: impl Into<Vec<u8>>) -> Self {
+        Self {
+            private_data: bytes.into(),
+            ..Self::default()
+        }
+    }
+
     /// Whether every value is one that exists, and what the device makes of the depths. `asked` is
     /// what the peer wants.
     pub(super) fn check(

@@ -4,15 +4,13 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::connecting::{self, Connecting};
+use super::connecting::{self, Connecting, Pair};
 use super::connection::Connection;
 use super::event::Event;
 use super::id::Id;
 use super::params::{Depths, MAX_ACCEPT_DATA, MAX_REJECT_DATA, Params, at_most};
 use crate::context::Context;
 use crate::error::Result;
-use crate::qp::QueuePair;
-use crate::transport::Rc;
 
 /// A peer's request for a connection, to be accepted or rejected. Dropping it rejects it.
 ///
@@ -104,12 +102,12 @@ impl Request {
     /// [`Error::Transition`](crate::Error::Transition) for a queue pair that does not suit;
     /// [`Error::Verb`](crate::Error::Verb). Whatever it is, the peer is rejected.
     #[doc(alias = "rdma_accept")]
-    pub fn accept(
+    pub fn accept<Q: Pair>(
         self,
-        qp: QueuePair<Rc>,
+        qp: Q,
         params: &Params,
         timeout: Option<Duration>,
-    ) -> Result<Connection> {
+    ) -> Result<Connection<Q>> {
         self.start(qp, params)?.wait(timeout)
     }
 
@@ -117,12 +115,12 @@ impl Request {
     ///
     /// # Errors
     /// As there.
-    pub fn start(self, qp: QueuePair<Rc>, params: &Params) -> Result<Connecting> {
-        let depths = params.check(&qp, Some(self.asked), MAX_ACCEPT_DATA)?;
-        Connecting::prepare(&self.id, &qp, params)?;
+    pub fn start<Q: Pair>(self, qp: Q, params: &Params) -> Result<Connecting<Q>> {
+        let depths = params.check(qp.borrow(), Some(self.asked), MAX_ACCEPT_DATA)?;
+        connecting::prepare(&self.id, qp.borrow(), params)?;
         // Ready before the peer learns that it may send.
-        connecting::connect(&qp, &self.id, params.min_rnr_timer, Some(depths))?;
-        let mut raw = params.raw(&qp, depths);
+        connecting::connect(qp.borrow(), &self.id, params.min_rnr_timer, Some(depths))?;
+        let mut raw = params.raw(qp.borrow(), depths);
         // SAFETY: the private data is borrowed from `params`.
         let accepted = unsafe { self.id.accept(&mut raw) };
         accepted.map_err(|error| self.id.gone(error))?;

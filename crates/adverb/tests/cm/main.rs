@@ -6,6 +6,7 @@
 mod arguments;
 mod connecting;
 mod ending;
+mod futures;
 mod processes;
 mod refusing;
 mod waiting;
