@@ -271,6 +271,8 @@ impl AsFd for CompletionChannel {
     }
 }
 
+crate::sync::equal_by_identity!(CompletionChannel);
+
 impl fmt::Debug for CompletionChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CompletionChannel")

@@ -140,6 +140,22 @@ impl Context {
         Ok(DeviceAttr(raw))
     }
 
+    /// Interrupt vectors that [`comp_vector`](crate::CompletionQueueBuilder::comp_vector) can choose
+    /// from.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), adverb::Error> {
+    /// # if cfg!(not(feature = "soft")) { return Ok(()) }
+    /// let ctx = adverb::open_default()?;
+    /// let last = ctx.num_comp_vectors() - 1;
+    /// ctx.create_cq(16).comp_vector(last).build()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn num_comp_vectors(&self) -> u32 {
+        // SAFETY: the context is open.
+        count(unsafe { (*self.as_raw()).num_comp_vectors })
+    }
+
     /// State and limits of a port, counted from 1 (ibv_query_port(3)).
     ///
     /// # Errors
@@ -269,6 +285,8 @@ impl AsFd for Context {
         self.inner.as_fd()
     }
 }
+
+crate::sync::equal_by_identity!(Context);
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

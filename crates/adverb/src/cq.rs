@@ -483,6 +483,8 @@ impl CompletionQueue {
     }
 }
 
+crate::sync::equal_by_identity!(CompletionQueue);
+
 impl fmt::Debug for CompletionQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CompletionQueue")

@@ -294,6 +294,9 @@ fn advice(verb: &str, errno: i32) -> &'static str {
         ("ibv_modify_qp", libc::ETIMEDOUT | libc::ENETUNREACH | libc::EHOSTUNREACH) => {
             "; the address behind the peer's GID does not answer"
         }
+        ("rdma_create_event_channel", libc::ENODEV | libc::ENOENT) => {
+            "; the kernel has no connection manager for cards (module rdma_ucm)"
+        }
         ("ibv_open_device", libc::EACCES | libc::EPERM) => {
             "; the device node under /dev/infiniband is not accessible to this user"
         }

@@ -68,6 +68,8 @@ impl ProtectionDomain {
     }
 }
 
+crate::sync::equal_by_identity!(ProtectionDomain);
+
 impl fmt::Debug for ProtectionDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProtectionDomain")

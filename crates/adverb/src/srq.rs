@@ -164,6 +164,8 @@ impl SharedReceiveQueue {
     }
 }
 
+crate::sync::equal_by_identity!(SharedReceiveQueue);
+
 impl fmt::Debug for SharedReceiveQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedReceiveQueue")

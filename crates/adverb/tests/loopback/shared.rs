@@ -94,3 +94,29 @@ fn receives_outlive_the_queue_pairs_that_could_have_taken_them() {
     assert!(qp.close().unwrap().is_empty());
     assert_eq!(srq.outstanding(), 4);
 }
+
+#[test]
+fn handles_are_equal_when_they_are_to_the_same_object() {
+    use std::collections::HashSet;
+    let ctx = context();
+    let (pd, cq) = (ctx.alloc_pd().unwrap(), ctx.create_cq(4).build().unwrap());
+    assert!(ctx == ctx.clone() && ctx != context());
+    assert!(pd == pd.clone() && pd != ctx.alloc_pd().unwrap());
+    let other = ctx.create_cq(4).build().unwrap();
+    #[allow(clippy::mutable_key_type, reason = "they hash by address")]
+    let queues: HashSet<_> = [&cq, &other, &cq.clone()].into_iter().cloned().collect();
+    assert_eq!(queues.len(), 2);
+    let channel = ctx.create_channel().unwrap();
+    assert!(channel == channel.clone() && channel != ctx.create_channel().unwrap());
+    let srq = pd.create_srq(4).unwrap();
+    assert!(srq == srq.clone() && srq != pd.create_srq(4).unwrap());
+}
+
+#[test]
+fn a_vector_that_the_device_does_not_have_is_refused() {
+    let ctx = context();
+    let vectors = ctx.num_comp_vectors();
+    assert!(vectors > 0);
+    ctx.create_cq(4).comp_vector(vectors - 1).build().unwrap();
+    assert!(ctx.create_cq(4).comp_vector(vectors).build().is_err());
+}
