@@ -85,9 +85,8 @@ impl Lent<'_> {
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        let now = self.now();
-        // If the wait has ended by a message, this changes nothing.
-        self.policy().gave_up(now);
+        // If the wait has ended by a message, this changes nothing; else the time of the last look counts.
+        self.policy().gave_up(0);
         let mut slot = lock(&self.pace.slot);
         slot.lent = false;
         slot.policy = self.policy.take();

@@ -24,6 +24,9 @@ const POLITE_EVERY: u32 = 4;
 /// Empty polls between two looks at the clock, which costs as much as a poll.
 const CLOCK_EVERY: u32 = 16;
 
+/// Polls for each question to the policy.
+const POLLS_PER_STEP: u32 = 4;
+
 /// How to wait.
 ///
 /// | | reacts within | costs |
@@ -270,7 +273,18 @@ impl CompletionQueue {
                 return Ok(0);
             }
             match pace.policy().empty(now) {
-                Step::Spin => hint::spin_loop(),
+                Step::Spin => {
+                    // The policy and the clock cost about as much as a poll.
+                    for _ in 1..POLLS_PER_STEP {
+                        let found = self.poll(out)?;
+                        if found > 0 {
+                            let now = pace.now();
+                            pace.policy().found(now);
+                            return Ok(found);
+                        }
+                        hint::spin_loop();
+                    }
+                }
                 Step::Yield => thread::yield_now(),
                 Step::Sleep { until } => {
                     let Some(turn) = channel.turn(deadline) else {

@@ -236,7 +236,10 @@ impl Session {
 
     /// Takes what has completed; arrivals are appended. Never waits.
     pub(crate) fn poll(&mut self, arrivals: &mut Vec<Arrival>) -> Result<Polled> {
-        self.collect()?;
+        // What a wait has found already needs no other look.
+        if self.arrived.is_empty() && self.finished == 0 {
+            self.collect()?;
+        }
         let polled = Polled {
             received: self.arrived.len(),
             finished: std::mem::take(&mut self.finished),
