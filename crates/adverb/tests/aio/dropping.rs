@@ -203,7 +203,13 @@ fn the_last_waker_of_a_task_may_take_its_futures_along() {
             .poll(&mut Context::from_waker(&waker))
             .is_pending()
     );
-    *owner.0.lock().unwrap() = Some(Box::new(pair.a.inbox().next()));
+    let mut owned = pair.a.inbox().next();
+    assert!(
+        Pin::new(&mut owned)
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+    );
+    *owner.0.lock().unwrap() = Some(Box::new(owned));
     drop((waker, owner));
     drop(send);
 }
