@@ -11,7 +11,7 @@ use std::{env, thread};
 
 use adverb::cm::{Connection, Connector, Listener, Params, Request};
 use adverb::transport::Rc;
-use adverb::{AccessFlags, Buffer, CompletionQueue, Exposed, Origin, ProtectionDomain};
+use adverb::{AccessFlags, Buffer, CompletionQueue, Exposed, OpKind, Origin, ProtectionDomain};
 use adverb::{RemoteRegion, Wait};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -26,8 +26,10 @@ const SLOTS: u64 = 1024;
 #[allow(dead_code, reason = "the test calls `run`")]
 fn main() -> Result<()> {
     let args: Vec<String> = env::args().skip(1).collect();
-    let answer = run(&args.iter().map(String::as_str).collect::<Vec<_>>())?;
-    println!("{answer}");
+    println!(
+        "{}",
+        run(&args.iter().map(String::as_str).collect::<Vec<_>>())?
+    );
     Ok(())
 }
 
@@ -112,7 +114,8 @@ fn get((pd, cq, server): Client, key: &str) -> Result<String> {
         server.post_read(pd.alloc_buf(SLOT)?, place)?;
         let mut done = Vec::new();
         cq.wait(&mut done, Wait::default(), LONG)?;
-        let read = done.pop().ok_or("the server is too slow")?.ok()?;
+        let read = done.into_iter().find(|c| c.kind == OpKind::Read);
+        let read = read.ok_or("the server is gone, or is too slow")?.ok()?;
         let read = read
             .and_then(Buffer::into_buf)
             .ok_or("a read has a buffer")?;
@@ -121,7 +124,7 @@ fn get((pd, cq, server): Client, key: &str) -> Result<String> {
             return Ok(value.trim_end_matches('\0').to_owned());
         } else if is_whole(&read) || read.iter().all(|b| *b == 0) {
             return Err(format!("no key {key:?}").into());
-        } // else the read met a write half done
+        } // else it met a write half done
     }
 }
 
