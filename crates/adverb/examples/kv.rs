@@ -26,10 +26,8 @@ const SLOTS: u64 = 1024;
 #[allow(dead_code, reason = "the test calls `run`")]
 fn main() -> Result<()> {
     let args: Vec<String> = env::args().skip(1).collect();
-    println!(
-        "{}",
-        run(&args.iter().map(String::as_str).collect::<Vec<_>>())?
-    );
+    let answer = run(&args.iter().map(String::as_str).collect::<Vec<_>>())?;
+    println!("{answer}");
     Ok(())
 }
 
@@ -70,9 +68,8 @@ fn attend(request: Request, pd: &ProtectionDomain, table: &Mutex<Exposed>) -> Re
     let mut done = Vec::new();
     while connection.wait(&cq, &mut done, None)? > 0 {
         for completion in done.drain(..) {
-            // Anybody may send anything.
             let Some(slot) = completion.payload().filter(|p| is_whole(p)) else {
-                continue;
+                continue; // anybody may send anything
             };
             let at = place_of(&slot[8..8 + KEY]) as usize;
             table.lock().expect("nobody panics").write_at(at, slot)?;
