@@ -29,6 +29,7 @@
 //! | `opcode` | which opcodes exist and which headers each carries |
 //! | `bth`, `ext`, `aeth` | the headers |
 //! | `packet` | headers and payload together: parse and emit |
+//! | `train` | a run of packets of one message, where nothing forces it into packets |
 //! | `psn` | 24-bit serial number arithmetic |
 //! | [`icrc`] | what is masked and summed |
 //! | [`grh`] | the 40 bytes in front of a datagram's payload in a receive buffer |
@@ -53,6 +54,7 @@ mod packet;
 mod psn;
 mod show;
 mod timer;
+mod train;
 
 pub use aeth::{Aeth, NakCode, Syndrome, UNLIMITED_CREDITS, credit_code, credits_of};
 pub use bth::Bth;
@@ -67,3 +69,4 @@ pub use opcode::{Headers, Opcode, Operation, Transport};
 pub use packet::{MAX_HEADERS, Packet, ParseError, pad_of};
 pub use psn::Psn;
 pub use timer::{ack_timeout_ns, rnr_timer_ns};
+pub use train::{Train, TrainError};

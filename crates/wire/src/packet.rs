@@ -72,6 +72,24 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// The headers alone.
+    #[must_use]
+    pub const fn without_payload(&self) -> Packet<'static> {
+        Packet {
+            bth: self.bth,
+            xrc_srqn: self.xrc_srqn,
+            deth: self.deth,
+            reth: self.reth,
+            atomic: self.atomic,
+            aeth: self.aeth,
+            atomic_ack: self.atomic_ack,
+            imm: self.imm,
+            ieth: self.ieth,
+            feth: self.feth,
+            payload: &[],
+        }
+    }
+
     /// Parses what is between the UDP header and the ICRC.
     ///
     /// Reserved bits and the content of pad bytes are ignored. Whether the payload's length suits
