@@ -13,6 +13,8 @@
 //! [`Qp::poll_transmit`] until it returns `None`, and then [`Qp::poll_timeout`] for the next
 //! deadline. A batch of inbound packets may be handled first; that is where acknowledgements
 //! coalesce. A caller whose link is full just stops polling and resumes later; nothing is lost.
+//!
+//! A caller whose link can carry many packets in one piece asks for [`train`]s before it polls.
 #![forbid(unsafe_code)]
 
 pub mod cm;
@@ -27,6 +29,7 @@ pub mod qp;
 mod random;
 pub mod srq;
 pub mod time;
+pub mod train;
 pub mod window;
 pub mod wr;
 
@@ -39,11 +42,13 @@ pub use memory::{Access, Host, KeyError, MemAccess, Side};
 pub use mr::{KeyTable, MrSpec};
 pub use qp::state::{AttrMask, QpKind, QpState};
 pub use qp::{
-    Counters, Dest, DeviceLimits, PacketMeta, Qp, QpAttr, QpCaps, QpConfig, Role, Transmit,
+    Counters, Departure, Dest, DeviceLimits, NotLoaded, PacketMeta, Qp, QpAttr, QpCaps, QpConfig,
+    Role, Transmit,
 };
 pub use random::Seed;
 pub use srq::{Srq, SrqAttr, SrqError};
 pub use time::Instant;
+pub use train::{Load, Unload};
 pub use window::WindowType;
 pub use wr::{
     Av, FlushTarget, MAX_MESSAGE, MAX_SGE, MwBind, RecvWqe, RecvWr, SendData, SendFlags, SendOp,

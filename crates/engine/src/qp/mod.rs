@@ -1,6 +1,8 @@
 //! One queue pair: its public face. Each part of its behaviour has a file of its own.
 
+mod arrival;
 mod attr;
+mod departure;
 mod flush;
 mod post;
 mod receive;
@@ -19,6 +21,7 @@ use std::net::IpAddr;
 use adverb_wire::{Opcode, Packet, Transport};
 
 pub use attr::{DeviceLimits, QpAttr};
+pub use departure::{Departure, NotLoaded};
 
 use crate::error::DropReason;
 use crate::ids::{PdId, QpNum};

@@ -1,11 +1,13 @@
 //! The receive entry under way: taking it, filling it, completing it. Common to all transports.
 
+use std::ops::Range;
+
 use adverb_wire::{Operation, Packet};
 
 use super::{Qp, Role};
 use crate::completion::{Completion, WcFlags, WcOpcode, WcStatus};
 use crate::ids::Key;
-use crate::memory::{Access, Host, MemAccess, Side};
+use crate::memory::{Access, Host, KeyError, MemAccess, Side};
 use crate::time::Instant;
 use crate::wr::RecvWqe;
 
@@ -29,6 +31,15 @@ impl Receiving {
         self.received = 0;
     }
 
+    /// How far the entry under way is filled.
+    pub(super) const fn mark(&self) -> Mark {
+        Mark(self.piece, self.offset, self.received)
+    }
+
+    pub(super) const fn go_back_to(&mut self, mark: Mark) {
+        Mark(self.piece, self.offset, self.received) = mark;
+    }
+
     /// Gives up the entry under way; returns its id if there was one.
     pub(super) fn abandon(&mut self) -> Option<u64> {
         std::mem::take(&mut self.taken).then_some(self.wqe.wr_id)
@@ -39,6 +50,10 @@ impl Receiving {
         self.wqe.capacity()
     }
 }
+
+/// How far an entry was filled.
+#[derive(Clone, Copy)]
+pub(super) struct Mark(usize, u32, u64);
 
 /// Why bytes could not be placed.
 pub(super) enum ScatterError {
@@ -66,10 +81,15 @@ impl Qp {
     }
 
     /// Appends `data` to the entry under way.
-    pub(super) fn scatter(
+    pub(super) fn scatter(&mut self, data: &[u8], host: &mut dyn Host) -> Result<(), ScatterError> {
+        self.place(data.len(), |access, range| host.write(access, &data[range]))
+    }
+
+    /// Appends `count` bytes to the entry under way; `write` puts some of them into one of its pieces.
+    pub(super) fn place(
         &mut self,
-        mut data: &[u8],
-        host: &mut dyn Host,
+        count: usize,
+        mut write: impl FnMut(&MemAccess, Range<usize>) -> Result<(), KeyError>,
     ) -> Result<(), ScatterError> {
         let pd = if self.config.role == Role::Target {
             self.responder_pd()
@@ -80,8 +100,8 @@ impl Qp {
         };
         let qp = self.config.num;
         let r = &mut self.receiving;
-        let count = data.len() as u64;
-        while !data.is_empty() {
+        let mut done = 0;
+        while done < count {
             let sge = r.wqe.sges().get(r.piece).ok_or(ScatterError::TooLong)?;
             let room = sge.len - r.offset;
             if room == 0 {
@@ -89,22 +109,21 @@ impl Qp {
                 r.offset = 0;
                 continue;
             }
-            let (now, later) = data.split_at(data.len().min(room as usize));
+            let n = (count - done).min(room as usize);
             let access = MemAccess {
                 key: sge.lkey,
                 pd,
                 qp,
                 va: sge.addr.wrapping_add(u64::from(r.offset)),
-                len: now.len() as u64,
+                len: n as u64,
                 need: Access::LOCAL_WRITE,
                 remote: false,
             };
-            host.write(&access, now)
-                .map_err(|_| ScatterError::Protection)?;
-            r.offset += now.len() as u32;
-            data = later;
+            write(&access, done..done + n).map_err(|_| ScatterError::Protection)?;
+            r.offset += n as u32;
+            done += n;
         }
-        r.received += count;
+        r.received += count as u64;
         Ok(())
     }
 

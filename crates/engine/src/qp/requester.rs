@@ -3,6 +3,8 @@
 //! Sequence numbers are 64 bits wide in here and cut to 24 on the wire, so that nothing but
 //! [`Requester::expand`] has to know that they wrap.
 
+use std::ops::Range;
+
 use adverb_wire::{
     AtomicEth, Bth, Feth, Opcode, Operation, Packet, Placement, Psn, Reth, Selectivity, Transport,
     pad_of,
@@ -108,6 +110,22 @@ impl Requester {
     }
 }
 
+/// A work request that may send now.
+pub(super) struct Turn {
+    pub(super) at: u64,
+    pub(super) wqe: SendWqe,
+    /// Packets not acknowledged, of so many that may be.
+    pub(super) in_flight: u64,
+    pub(super) window: u64,
+}
+
+/// Whether packet `psn` of a SEND or WRITE asks for an acknowledgement, with `in_flight` packets before it.
+pub(super) fn wants_ack(wqe: &SendWqe, psn: u64, in_flight: u64, window: u64) -> bool {
+    let done = psn - wqe.first + 1;
+    let every = ACK_EVERY.min(window.div_ceil(2));
+    psn + 1 == wqe.end() || done.is_multiple_of(every) || in_flight + 1 >= window
+}
+
 /// The number closest to `near` whose low 24 bits are `psn`.
 pub(super) fn expand(near: u64, psn: Psn) -> u64 {
     near.wrapping_add_signed(i64::from(psn.diff(to_psn(near))))
@@ -129,6 +147,33 @@ impl Qp {
         host: &mut dyn Host,
         buf: &mut [u8],
     ) -> Option<Transmit> {
+        let Turn {
+            at,
+            wqe,
+            in_flight,
+            window,
+        } = self.next_request(now, host)?;
+        let next = self.requester.next;
+        let built = if wqe.wants_response() {
+            self.build_fetch(at, &wqe, in_flight, host, buf)?
+        } else {
+            let ack_req = wants_ack(&wqe, next, in_flight, window);
+            self.build_data(at, &wqe, next, ack_req, host, buf)
+                .map(|len| (len, 1))
+        };
+        let Ok((len, packets)) = built else {
+            self.fail_later(now, at, WcStatus::LocProtErr, host);
+            return None;
+        };
+        self.note_requested(now, packets);
+        Some(Transmit {
+            len,
+            dest: Dest::Connected,
+        })
+    }
+
+    /// RC and XRC: whose packet comes next, if one may be sent now. Asked again, it says the same.
+    pub(super) fn next_request(&mut self, now: Instant, host: &mut dyn Host) -> Option<Turn> {
         if self.sq.cursor == self.sq.head || !matches!(self.state, QpState::Rts | QpState::Sqd) {
             return None;
         }
@@ -161,30 +206,22 @@ impl Qp {
             if in_flight >= window {
                 return None;
             }
-            let built = if wqe.wants_response() {
-                self.build_fetch(at, &wqe, in_flight, host, buf)?
-            } else {
-                let done = next - wqe.first + 1;
-                let every = ACK_EVERY.min(window.div_ceil(2));
-                let ack_req =
-                    next + 1 == wqe.end() || done.is_multiple_of(every) || in_flight + 1 >= window;
-                self.build_data(at, &wqe, next, ack_req, host, buf)
-                    .map(|len| (len, 1))
-            };
-            let Ok((len, packets)) = built else {
-                self.fail_later(now, at, WcStatus::LocProtErr, host);
-                return None;
-            };
-            let r = &mut self.requester;
-            r.next = next + packets;
-            r.sent = r.sent.max(r.next);
-            if r.ack_deadline.is_none() {
-                r.ack_deadline = ack_deadline(now, &self.attr);
-            }
-            return Some(Transmit {
-                len,
-                dest: Dest::Connected,
+            return Some(Turn {
+                at,
+                wqe,
+                in_flight,
+                window,
             });
+        }
+    }
+
+    /// So many sequence numbers more are on their way.
+    pub(super) fn note_requested(&mut self, now: Instant, packets: u64) {
+        let r = &mut self.requester;
+        r.next += packets;
+        r.sent = r.sent.max(r.next);
+        if r.ack_deadline.is_none() {
+            r.ack_deadline = ack_deadline(now, &self.attr);
         }
     }
 
@@ -369,12 +406,24 @@ impl Qp {
         host: &mut dyn Host,
         buf: &mut [u8],
     ) -> Result<usize, WcStatus> {
-        let first = psn == wqe.first;
-        let last = psn + 1 == wqe.end();
         let offset = (psn - wqe.first) as usize * self.pmtu;
         let len = (wqe.len as usize - offset).min(self.pmtu);
-        let op = data_operation(&wqe.op, first, last).ok_or(WcStatus::LocQpOpErr)?;
+        let packet = self
+            .data_header(wqe, psn, ack_req)
+            .ok_or(WcStatus::LocQpOpErr)?;
+        self.finish_data(at, wqe, &packet, offset, len, host, buf)
+    }
 
+    /// The headers of packet `psn` of a SEND or WRITE.
+    pub(super) fn data_header(
+        &self,
+        wqe: &SendWqe,
+        psn: u64,
+        ack_req: bool,
+    ) -> Option<Packet<'static>> {
+        let first = psn == wqe.first;
+        let last = psn + 1 == wqe.end();
+        let op = data_operation(&wqe.op, first, last)?;
         let mut packet = self.request(op, wqe, psn);
         packet.bth.ack_req = ack_req;
         match wqe.op {
@@ -398,7 +447,7 @@ impl Qp {
             }
             packet.bth.solicited = wqe.solicited && !matches!(wqe.op, SendOp::Write { .. });
         }
-        self.finish_data(at, wqe, &packet, offset, len, host, buf)
+        Some(packet)
     }
 
     /// The headers that every request to the peer has.
@@ -443,32 +492,11 @@ impl Qp {
     }
 
     /// Reads message bytes from `offset` on out of the work request's pieces.
-    fn gather(
-        &self,
-        at: u64,
-        offset: u64,
-        mut out: &mut [u8],
-        host: &mut dyn Host,
-    ) -> Result<(), ()> {
-        let mut skip = offset;
-        for sge in self.sq.sges(at) {
-            let len = u64::from(sge.len);
-            if skip >= len {
-                skip -= len;
-                continue;
-            }
-            if out.is_empty() {
-                break;
-            }
-            let n = (len - skip).min(out.len() as u64);
-            let (part, rest) = out.split_at_mut(n as usize);
-            let access =
-                self.local_access(sge.lkey, sge.addr.wrapping_add(skip), n, Access::empty());
-            host.read(&access, part).map_err(|_| ())?;
-            out = rest;
-            skip = 0;
-        }
-        Ok(())
+    fn gather(&self, at: u64, offset: u64, out: &mut [u8], host: &mut dyn Host) -> Result<(), ()> {
+        let (len, need) = (out.len() as u64, Access::empty());
+        self.each_piece(at, offset, len, need, |access, range| {
+            host.read(access, &mut out[range]).map_err(|_| ())
+        })
     }
 
     /// Writes an answer's bytes into the pieces of the work request that asked.
@@ -476,29 +504,40 @@ impl Qp {
         &self,
         at: u64,
         offset: u64,
-        mut data: &[u8],
+        data: &[u8],
         host: &mut dyn Host,
     ) -> Result<(), ()> {
+        let (len, need) = (data.len() as u64, Access::LOCAL_WRITE);
+        self.each_piece(at, offset, len, need, |access, range| {
+            host.write(access, &data[range]).map_err(|_| ())
+        })
+    }
+
+    /// Goes over the pieces of a work request that hold bytes `offset` to `offset + len` of its message; `visit` also
+    /// learns which of the `len` bytes they are.
+    pub(super) fn each_piece(
+        &self,
+        at: u64,
+        offset: u64,
+        len: u64,
+        need: Access,
+        mut visit: impl FnMut(&MemAccess, Range<usize>) -> Result<(), ()>,
+    ) -> Result<(), ()> {
         let mut skip = offset;
+        let mut done = 0;
         for sge in self.sq.sges(at) {
-            let len = u64::from(sge.len);
-            if skip >= len {
-                skip -= len;
+            let room = u64::from(sge.len);
+            if skip >= room {
+                skip -= room;
                 continue;
             }
-            if data.is_empty() {
+            if done == len {
                 break;
             }
-            let n = (len - skip).min(data.len() as u64);
-            let (part, rest) = data.split_at(n as usize);
-            let access = self.local_access(
-                sge.lkey,
-                sge.addr.wrapping_add(skip),
-                n,
-                Access::LOCAL_WRITE,
-            );
-            host.write(&access, part).map_err(|_| ())?;
-            data = rest;
+            let n = (room - skip).min(len - done);
+            let access = self.local_access(sge.lkey, sge.addr.wrapping_add(skip), n, need);
+            visit(&access, done as usize..(done + n) as usize)?;
+            done += n;
             skip = 0;
         }
         Ok(())

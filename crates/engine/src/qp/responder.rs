@@ -104,7 +104,7 @@ impl Refusal {
 }
 
 /// Why a request was not executed.
-enum Stop {
+pub(super) enum Stop {
     Refused(Refusal),
     NotReady,
     Malformed,
@@ -166,8 +166,7 @@ impl Qp {
         if psn < expected {
             return self.handle_duplicate(op, psn, packet);
         }
-        self.responder.complained = false;
-        self.responder.answers.withdraw_nak();
+        self.note_in_order();
         self.note_established(host);
 
         let executed = self
@@ -204,8 +203,14 @@ impl Qp {
         }
     }
 
+    /// The packet that was missing is there.
+    pub(super) fn note_in_order(&mut self) {
+        self.responder.complained = false;
+        self.responder.answers.withdraw_nak();
+    }
+
     /// XRC: notes the SRQ that a request is for, whose protection domain is also that of the keys.
-    fn select_srq(
+    pub(super) fn select_srq(
         &mut self,
         op: Operation,
         packet: &Packet<'_>,
@@ -510,7 +515,7 @@ impl Qp {
         1
     }
 
-    fn end_message(&mut self) {
+    pub(super) fn end_message(&mut self) {
         self.responder.message = Message::None;
         self.responder.msn = (self.responder.msn + 1) & Psn::MASK;
     }

@@ -11,7 +11,7 @@ use super::state::QpState;
 use super::{Dest, Qp, Role, Transmit};
 use crate::event::QpEvent;
 use crate::ids::PdId;
-use crate::memory::{Access, Host};
+use crate::memory::{Access, Host, MemAccess};
 use crate::time::Instant;
 
 /// What a saved request needs to be answered again.
@@ -35,9 +35,9 @@ pub(super) struct Slot {
     /// What the key is checked against.
     pd: PdId,
     /// The answer packets under way: `cursor` of `from..to`. Nothing is due when `cursor == to`.
-    from: u64,
-    cursor: u64,
-    to: u64,
+    pub(super) from: u64,
+    pub(super) cursor: u64,
+    pub(super) to: u64,
     /// Whether it has been answered in full before.
     answered: bool,
 }
@@ -103,6 +103,15 @@ impl Answers {
             .iter_mut()
             .flatten()
             .find(|s| s.first <= psn && psn < s.end)
+    }
+
+    /// The oldest request that packets are due for.
+    pub(super) fn oldest_due(&self) -> Option<Slot> {
+        if self.due == 0 {
+            return None;
+        }
+        let due = self.slots.iter().flatten().filter(|s| s.is_due());
+        due.min_by_key(|s| s.first).copied()
     }
 
     /// Makes `packets` answers of a saved request due again, from `psn` on.
@@ -205,18 +214,7 @@ impl Qp {
 
     /// The next packet of the oldest READ or atomic that is due.
     fn answer_saved(&mut self, now: Instant, host: &mut dyn Host, buf: &mut [u8]) -> Option<usize> {
-        if self.responder.answers.due == 0 {
-            return None;
-        }
-        let oldest = self
-            .responder
-            .answers
-            .slots
-            .iter()
-            .flatten()
-            .filter(|s| s.is_due())
-            .min_by_key(|s| s.first)?;
-        let slot = *oldest;
+        let slot = self.responder.answers.oldest_due()?;
         let len = match slot.saved {
             Saved::Atomic { value } => {
                 let mut packet = self.response(Operation::AtomicAcknowledge, slot.cursor);
@@ -238,24 +236,10 @@ impl Qp {
             Saved::Read { va, rkey, len } => {
                 let offset = (slot.cursor - slot.first) * self.pmtu as u64;
                 let n = u64::from(len).saturating_sub(offset).min(self.pmtu as u64);
-                let op = match (slot.cursor == slot.from, slot.cursor + 1 == slot.to) {
-                    (true, true) => Operation::ReadResponseOnly,
-                    (true, false) => Operation::ReadResponseFirst,
-                    (false, true) => Operation::ReadResponseLast,
-                    (false, false) => Operation::ReadResponseMiddle,
-                };
-                let mut packet = self.response(op, slot.cursor);
-                packet.aeth = Some(Aeth {
-                    syndrome: Syndrome::ACK,
-                    msn: slot.msn,
-                });
+                let packet = self.read_answer(&slot, slot.cursor);
                 let start = packet.emit_header(n as usize, buf);
                 let end = start + n as usize;
-                let mut access =
-                    self.remote_access(rkey, va.wrapping_add(offset), n, Access::REMOTE_READ);
-                if self.config.role == Role::Target {
-                    access.pd = slot.pd;
-                }
+                let access = self.read_access(&slot, rkey, va.wrapping_add(offset), n);
                 if n > 0 && host.read(&access, &mut buf[start..end]).is_err() {
                     if slot.answered {
                         // Asked again by a copy that was long under way, most likely: who has the answer may
@@ -281,11 +265,37 @@ impl Qp {
                 total
             }
         };
-        self.answered_one(slot.first);
+        self.note_answered(slot.first, 1);
         Some(len)
     }
 
-    fn answered_one(&mut self, first: u64) {
+    /// The headers of answer packet `psn` to a READ.
+    pub(super) fn read_answer(&self, slot: &Slot, psn: u64) -> Packet<'static> {
+        let op = match (psn == slot.from, psn + 1 == slot.to) {
+            (true, true) => Operation::ReadResponseOnly,
+            (true, false) => Operation::ReadResponseFirst,
+            (false, true) => Operation::ReadResponseLast,
+            (false, false) => Operation::ReadResponseMiddle,
+        };
+        let mut packet = self.response(op, psn);
+        packet.aeth = op.has_aeth().then_some(Aeth {
+            syndrome: Syndrome::ACK,
+            msn: slot.msn,
+        });
+        packet
+    }
+
+    /// The access to `n` of the bytes that a READ asked for.
+    pub(super) fn read_access(&self, slot: &Slot, rkey: u32, va: u64, n: u64) -> MemAccess {
+        let mut access = self.remote_access(rkey, va, n, Access::REMOTE_READ);
+        if self.config.role == Role::Target {
+            access.pd = slot.pd;
+        }
+        access
+    }
+
+    /// So many answer packets more of this request have gone.
+    pub(super) fn note_answered(&mut self, first: u64, packets: u64) {
         let expected = self.responder.expected;
         let answers = &mut self.responder.answers;
         let Some(slot) = answers
@@ -296,7 +306,7 @@ impl Qp {
         else {
             return;
         };
-        slot.cursor += 1;
+        slot.cursor += packets;
         if slot.cursor < slot.to {
             return;
         }

@@ -127,7 +127,7 @@ impl Qp {
     }
 
     /// Moves the oldest outstanding packet forward and completes what that finishes.
-    fn progress(&mut self, now: Instant, una: u64, host: &mut dyn Host) {
+    pub(super) fn progress(&mut self, now: Instant, una: u64, host: &mut dyn Host) {
         let r = &mut self.requester;
         r.widen(una - r.una);
         r.una = una;

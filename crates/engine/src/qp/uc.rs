@@ -5,6 +5,7 @@ use adverb_wire::{Operation, Packet, Reth};
 use super::receive::ScatterError;
 use super::requester::PSN_BASE;
 use super::responder::Message;
+use super::send_queue::SendWqe;
 use super::{Dest, Qp, Transmit};
 use crate::completion::WcStatus;
 use crate::error::DropReason;
@@ -20,36 +21,40 @@ impl Qp {
         host: &mut dyn Host,
         buf: &mut [u8],
     ) -> Option<Transmit> {
-        loop {
-            let at = self.sq.cursor;
-            if at == self.sq.started {
-                if !self.start_next(now, host) {
-                    return None;
-                }
-                continue;
+        let (at, wqe) = self.next_uc(now, host)?;
+        let psn = self.requester.next;
+        match self.build_data(at, &wqe, psn, false, host, buf) {
+            Ok(len) => {
+                self.note_sent(now, 1, host);
+                Some(Transmit {
+                    len,
+                    dest: Dest::Connected,
+                })
             }
-            let wqe = *self.sq.at(at);
-            let psn = self.requester.next;
-            match self.build_data(at, &wqe, psn, false, host, buf) {
-                Ok(len) => {
-                    self.note_sent(now, host);
-                    return Some(Transmit {
-                        len,
-                        dest: Dest::Connected,
-                    });
-                }
-                Err(status) => {
-                    self.fail_later(now, at, status, host);
-                    return None;
-                }
+            Err(status) => {
+                self.fail_later(now, at, status, host);
+                None
             }
         }
     }
 
-    /// A packet that nobody acknowledges is on its way.
-    pub(super) fn note_sent(&mut self, now: Instant, host: &mut dyn Host) {
+    /// The work request whose packet comes next. Asked again, it says the same.
+    pub(super) fn next_uc(&mut self, now: Instant, host: &mut dyn Host) -> Option<(u64, SendWqe)> {
+        loop {
+            let at = self.sq.cursor;
+            if at != self.sq.started {
+                return Some((at, *self.sq.at(at)));
+            }
+            if !self.start_next(now, host) {
+                return None;
+            }
+        }
+    }
+
+    /// Packets that nobody acknowledges are on their way.
+    pub(super) fn note_sent(&mut self, now: Instant, packets: u64, host: &mut dyn Host) {
         let r = &mut self.requester;
-        r.next += 1;
+        r.next += packets;
         r.sent = r.next;
         r.una = r.next;
         self.retire(now, host);

@@ -63,7 +63,7 @@ impl Qp {
             });
             return match self.finish_data(at, &wqe, &packet, 0, wqe.len as usize, host, buf) {
                 Ok(len) => {
-                    self.note_sent(now, host);
+                    self.note_sent(now, 1, host);
                     Some(Transmit {
                         len,
                         dest: Dest::Datagram(to),

@@ -14,6 +14,7 @@ mod programs;
 mod recovery;
 mod refusals;
 mod shared_receive;
+mod trains;
 mod unreliable;
 mod windows;
 mod world;
