@@ -4,6 +4,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 use crate::region::{Region, RegionError};
+use crate::span::{Source, Target};
 
 /// An owned block of memory, zero at first.
 #[derive(Debug)]
@@ -50,6 +51,28 @@ impl Block {
     /// As [`Region::write`].
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
         self.region().write(offset, bytes)
+    }
+
+    /// As [`Region::read_to`].
+    pub fn read_to(
+        &self,
+        offset: u64,
+        to: &mut Target<'_>,
+        at: usize,
+        len: usize,
+    ) -> Result<(), RegionError> {
+        self.region().read_to(offset, to, at, len)
+    }
+
+    /// As [`Region::write_from`].
+    pub fn write_from(
+        &self,
+        offset: u64,
+        from: &Source<'_>,
+        at: usize,
+        len: usize,
+    ) -> Result<(), RegionError> {
+        self.region().write_from(offset, from, at, len)
     }
 
     /// As [`Region::compare_swap`].

@@ -12,12 +12,17 @@ use std::io;
 
 use crate::probe::probe;
 use crate::region::{Region, RegionError};
+use crate::span::{Source, Target};
 
 /// A range of addresses where memory may be.
 #[derive(Debug, Clone, Copy)]
 pub struct DemandRegion {
     place: Region,
 }
+
+/// What goes between a span and memory that may be absent is copied through a buffer of so many bytes: the kernel's call
+/// is dear anyway.
+const BOUNCE: usize = 4096;
 
 /// An access that did not take place, or only in part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -95,6 +100,47 @@ impl DemandRegion {
                     offset + from as u64,
                 )?;
             }
+        }
+        Ok(())
+    }
+
+    /// Copies `len` bytes of the range to `to`, from byte `at` on.
+    ///
+    /// # Panics
+    /// When they are not all in the target.
+    pub fn read_to(
+        &self,
+        offset: u64,
+        to: &mut Target<'_>,
+        at: usize,
+        len: usize,
+    ) -> Result<(), DemandError> {
+        let mut bounce = [0; BOUNCE];
+        for done in (0..len).step_by(BOUNCE) {
+            let part = &mut bounce[..BOUNCE.min(len - done)];
+            self.read(offset.wrapping_add(done as u64), part)?;
+            to.put(at + done, part);
+        }
+        Ok(())
+    }
+
+    /// Copies `len` bytes of `from` into the range, from byte `at` on; as with [`DemandRegion::write`], the last ones
+    /// become visible last.
+    ///
+    /// # Panics
+    /// When they are not all in the source.
+    pub fn write_from(
+        &self,
+        offset: u64,
+        from: &Source<'_>,
+        at: usize,
+        len: usize,
+    ) -> Result<(), DemandError> {
+        let mut bounce = [0; BOUNCE];
+        for done in (0..len).step_by(BOUNCE) {
+            let part = &mut bounce[..BOUNCE.min(len - done)];
+            from.copy(at + done, part);
+            self.write(offset.wrapping_add(done as u64), part)?;
         }
         Ok(())
     }
@@ -259,6 +305,13 @@ mod tests {
         let mut back = vec![0; text.len()];
         all.read(at + 3, &mut back).unwrap();
         assert_eq!(back, text);
+        all.write_from(at + 100, &Source::of(&text), 20, 4900)
+            .unwrap();
+        all.read_to(at + 100, &mut Target::of(&mut back), 20, 4900)
+            .unwrap();
+        assert_eq!(back, text);
+        all.read(at + 100, &mut back[..4900]).unwrap();
+        assert_eq!(back[..4900], text[20..4920]);
         unmap(at + PAGE as u64);
         let edge = at + PAGE as u64 - 4;
         assert!(matches!(

@@ -5,7 +5,7 @@
 //!
 //! - [`Region`]: registered memory of the application, and [`probe`] which tells whether it exists;
 //! - [`DemandRegion`]: the same for memory that may not be there, and [`Block`]: memory of the device itself;
-//! - [`ring`]: one-way queues of packets between two processes;
+//! - [`ring`]: one-way queues of packets between two processes, and [`Source`] and [`Target`]: payload in them;
 //! - [`ProcessPage`] and [`SleepFlag`]: who sleeps, and who must ring the doorbell; [`News`]: who has written something;
 //! - [`Sleepers`]: several threads behind that one flag;
 //! - [`Leadership`]: which thread of a process watches for the others;
@@ -36,6 +36,7 @@ mod process_page;
 mod region;
 mod sleep;
 mod sleepers;
+mod span;
 
 pub use block::Block;
 pub use cancellation::{Sleep, Uncancelled, cancellation_point};
@@ -49,3 +50,4 @@ pub use process_page::{PageError, ProcessPage};
 pub use region::{Region, RegionError};
 pub use sleep::SleepFlag;
 pub use sleepers::Sleepers;
+pub use span::{Source, Target};

@@ -5,6 +5,7 @@
 //! atomics change. Hence two promises: aligned words of up to eight bytes move as one access, and the last bytes of
 //! a longer write become visible after all bytes before them.
 
+use crate::span::{Source, Target};
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -105,28 +106,57 @@ impl Region {
         Ok(())
     }
 
+    /// Copies `len` bytes of the region to `to`, from byte `at` on.
+    ///
+    /// # Panics
+    /// When they are not all in the target.
+    pub fn read_to(
+        &self,
+        offset: u64,
+        to: &mut Target<'_>,
+        at: usize,
+        len: usize,
+    ) -> Result<(), RegionError> {
+        let from = self.at(offset, len)?;
+        // SAFETY: `at` checked the range against the region, which is readable by the contract of `new`. That a program
+        // registers memory of a ring of ours would take more than a mistake.
+        unsafe { to.put_from(at, from, len) };
+        Ok(())
+    }
+
     /// Copies `bytes` into the region; the last (up to eight) bytes become visible last.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
-        let at = self.at(offset, bytes.len())?;
-        let Some(last) = bytes.len().checked_sub(1) else {
-            return Ok(());
-        };
-        // The aligned word that holds the last byte, or as much of it as the write covers.
-        let tail_bytes = ((at.addr() + last) % 8 + 1).min(bytes.len());
-        let (bulk, mut tail) = bytes.split_at(bytes.len() - tail_bytes);
-        // SAFETY: the range was checked, the region is writable by the contract of `new`. `store_release` is given
-        // an aligned address: each step leaves the address at a multiple of the size of the next one, because the
-        // tail ends inside one aligned word and sizes are chosen by `aligned_step`.
+        let to = self.at(offset, bytes.len())?;
+        let (bulk, tail) = bytes.split_at(bytes.len() - tail_of(to, bytes.len()));
+        // SAFETY: the range was checked, the region is writable by the contract of `new`, and the tail is one.
         unsafe {
-            ptr::copy_nonoverlapping(bulk.as_ptr(), at, bulk.len());
-            let mut to = at.add(bulk.len());
-            while !tail.is_empty() {
-                let step = aligned_step(to.addr(), tail.len());
-                let (word, rest) = tail.split_at(step);
-                store_release(to, word);
-                to = to.add(step);
-                tail = rest;
-            }
+            ptr::copy_nonoverlapping(bulk.as_ptr(), to, bulk.len());
+            store_tail(to.add(bulk.len()), tail);
+        }
+        Ok(())
+    }
+
+    /// Copies `len` bytes of `from` into the region, from byte `at` on; as with [`Region::write`], the last ones become
+    /// visible last.
+    ///
+    /// # Panics
+    /// When they are not all in the source.
+    pub fn write_from(
+        &self,
+        offset: u64,
+        from: &Source<'_>,
+        at: usize,
+        len: usize,
+    ) -> Result<(), RegionError> {
+        let to = self.at(offset, len)?;
+        let mut tail = [0; 8];
+        let tail = &mut tail[..tail_of(to, len)];
+        let bulk = len - tail.len();
+        from.copy(at + bulk, tail);
+        // SAFETY: as in `write`. What is copied is no part of the region but by the program's own doing.
+        unsafe {
+            from.copy_to(at, to, bulk);
+            store_tail(to.add(bulk), tail);
         }
         Ok(())
     }
@@ -171,6 +201,33 @@ impl Region {
         }
         let addr = self.addr.checked_add(offset).ok_or(error)?;
         Ok(ptr::with_exposed_provenance_mut(addr as usize))
+    }
+}
+
+/// How many of `len` bytes at `to` lie in the aligned word that holds the last one.
+fn tail_of(to: *mut u8, len: usize) -> usize {
+    match len.checked_sub(1) {
+        Some(last) => ((to.addr() + last) % 8 + 1).min(len),
+        None => 0,
+    }
+}
+
+/// Writes bytes that end inside one aligned word, in as few accesses as their alignment allows, in order.
+///
+/// # Safety
+///
+/// `to` must be valid for writes of `tail.len()` bytes.
+unsafe fn store_tail(mut to: *mut u8, mut tail: &[u8]) {
+    while !tail.is_empty() {
+        let step = aligned_step(to.addr(), tail.len());
+        let (word, rest) = tail.split_at(step);
+        // SAFETY: the range is the caller's promise. The address is aligned: each step leaves it at a multiple of the
+        // size of the next one, because the tail ends inside one aligned word and sizes are chosen by `aligned_step`.
+        unsafe {
+            store_release(to, word);
+            to = to.add(step);
+        }
+        tail = rest;
     }
 }
 
@@ -246,12 +303,30 @@ mod tests {
         }
 
         #[test]
+        fn a_span_is_copied_as_a_slice_would_be(from in 0usize..64, offset in 0u64..64, skip in 0usize..20, bytes in prop::collection::vec(1u8.., 20..128)) {
+            let memory = Memory::zeroed();
+            let region = memory.region(from, 192);
+            region.write_from(offset, &Source::of(&bytes), skip, bytes.len() - skip).unwrap();
+            let mut all = [0; 256];
+            memory.region(0, 256).read(0, &mut all).unwrap();
+            let mut expected = [0; 256];
+            expected[from + offset as usize..][..bytes.len() - skip].copy_from_slice(&bytes[skip..]);
+            prop_assert_eq!(all, expected);
+            let mut back = vec![0; bytes.len()];
+            region.read_to(offset, &mut Target::of(&mut back), skip, bytes.len() - skip).unwrap();
+            prop_assert_eq!(&back[skip..], &bytes[skip..]);
+            prop_assert_eq!(&back[..skip], vec![0; skip]);
+        }
+
+        #[test]
         fn no_offset_and_length_reach_outside(offset in prop_oneof![0u64..200, any::<u64>()], len in 0usize..200) {
             let memory = Memory::zeroed();
             let region = memory.region(64, 64);
             let inside = offset.checked_add(len as u64).is_some_and(|end| end <= 64);
             prop_assert_eq!(region.write(offset, &vec![1; len]).is_ok(), inside);
             prop_assert_eq!(region.read(offset, &mut vec![1; len]).is_ok(), inside);
+            prop_assert_eq!(region.write_from(offset, &Source::of(&[1; 200]), 0, len).is_ok(), inside);
+            prop_assert_eq!(region.read_to(offset, &mut Target::of(&mut [1; 200]), 0, len).is_ok(), inside);
             let mut around = [0; 64];
             memory.region(0, 64).read(0, &mut around).unwrap();
             prop_assert_eq!(around, [0; 64]);

@@ -28,6 +28,13 @@
 //! - The consumer reads the bytes and zeroes the headers, then stores `head` with release. The producer loads `head`
 //!   with acquire, so its writes to that space come after both.
 //!
+//! # Records in place
+//!
+//! A record need not pass through a buffer on either side. [`Producer::reserve`] gives a [`Slot`], which is filled without
+//! the lock around the producer and is there for the consumer once it is dropped; one that is dropped late holds up those
+//! behind it, because the consumer stops at the zero where its header will be. [`Consumer::next`] gives a [`Record`],
+//! whose space goes back when it is dropped. Both hand out spans and never slices, for the other side may write there.
+//!
 //! # Why a producer that waits for space is woken
 //!
 //! A producer that finds the ring full stores `waiting`, fences (SeqCst) and loads `head` again. A consumer that
@@ -47,8 +54,8 @@ mod loom_tests;
 mod producer;
 mod storage;
 
-pub use consumer::{Consumer, Watch};
-pub use producer::{Producer, PushError};
+pub use consumer::{Consumer, Record, Watch};
+pub use producer::{Producer, PushError, Slot};
 
 #[cfg(not(loom))]
 use std::io;

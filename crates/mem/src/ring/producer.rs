@@ -3,6 +3,8 @@
 use super::storage::Storage;
 use super::{HEADER, LINE, RingError, VALID, max_record, record_space};
 use crate::primitive::{Ordering, fence};
+#[cfg(not(loom))]
+use crate::span::Target;
 
 /// Writes records. There is one per ring; whoever shares it puts a lock around it.
 #[derive(Debug)]
@@ -49,7 +51,33 @@ impl Producer {
     ///
     /// On [`PushError::Full`] the consumer has been asked to wake us, and the request stands until it did.
     pub fn push(&mut self, parts: &[&[u8]]) -> Result<(), PushError> {
-        let len: usize = parts.iter().map(|part| part.len()).sum();
+        let (position, len) = self.claim(parts.iter().map(|part| part.len()).sum())?;
+        let mut at = position.wrapping_add(HEADER);
+        for part in parts {
+            self.storage.copy_in(at, part);
+            at = at.wrapping_add(part.len() as u32);
+        }
+        self.storage
+            .header(position)
+            .store(VALID | len, Ordering::Release);
+        Ok(())
+    }
+
+    /// Space for a record of `len` bytes, to be filled without the lock around the producer. The consumer sees neither the
+    /// record nor any behind it before the slot is dropped.
+    ///
+    /// [`PushError::Full`] as with [`Producer::push`].
+    pub fn reserve(&mut self, len: usize) -> Result<Slot, PushError> {
+        let (position, len) = self.claim(len)?;
+        Ok(Slot {
+            storage: self.storage.clone(),
+            position,
+            len,
+        })
+    }
+
+    /// Takes the space of a record; says where it begins.
+    fn claim(&mut self, len: usize) -> Result<(u32, u32), PushError> {
         let max = max_record(self.storage.size());
         let len = u32::try_from(len)
             .ok()
@@ -59,16 +87,9 @@ impl Producer {
         if !self.fits(space) && !self.refresh(space)? {
             return Err(PushError::Full);
         }
-        let mut at = self.tail.wrapping_add(HEADER);
-        for part in parts {
-            self.storage.copy_in(at, part);
-            at = at.wrapping_add(part.len() as u32);
-        }
-        self.storage
-            .header(self.tail)
-            .store(VALID | len, Ordering::Release);
-        self.tail = self.tail.wrapping_add(space);
-        Ok(())
+        let position = self.tail;
+        self.tail = position.wrapping_add(space);
+        Ok((position, len))
     }
 
     /// A line behind the record stays free: that is where the consumer finds the zero that ends the records.
@@ -112,5 +133,51 @@ impl Producer {
         }
         self.head = head;
         Ok(())
+    }
+}
+
+/// A record under construction. Dropped, it is there for the consumer, with whatever bytes it has then.
+#[derive(Debug)]
+pub struct Slot {
+    storage: Storage,
+    position: u32,
+    len: u32,
+}
+
+impl Slot {
+    /// Copies `bytes` to byte `at` of the record.
+    ///
+    /// # Panics
+    /// When there is no room for them behind `at`.
+    pub fn write(&mut self, at: usize, bytes: &[u8]) {
+        let from = self.inside(at, bytes.len());
+        self.storage.copy_in(from, bytes);
+    }
+
+    /// The bytes of the record from `at` on.
+    ///
+    /// # Panics
+    /// When the record is shorter.
+    #[cfg(not(loom))]
+    pub fn target(&mut self, at: usize) -> Target<'_> {
+        let len = (self.len as usize).saturating_sub(at);
+        let from = self.inside(at, len);
+        self.storage.target(from, len)
+    }
+
+    /// Where byte `at` of the record is, if there are `len` bytes from there on.
+    fn inside(&self, at: usize, len: usize) -> u32 {
+        let size = self.len as usize;
+        let inside = at.checked_add(len).is_some_and(|end| end <= size);
+        assert!(inside, "{len} bytes at {at} of a record of {size}");
+        self.position.wrapping_add(HEADER + at as u32)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.storage
+            .header(self.position)
+            .store(VALID | self.len, Ordering::Release);
     }
 }

@@ -23,6 +23,7 @@ mod shared {
     use super::*;
     use crate::map::Mapping;
     use crate::ring::{CONTROL_BYTES, LINE};
+    use crate::span::{Source, Target};
     use std::ptr;
 
     type Inner = Mapping;
@@ -101,6 +102,20 @@ mod shared {
                     );
                 }
             }
+        }
+
+        /// `len` bytes from `position` on, around the end if need be, to be filled. At most the size of the ring.
+        pub(crate) fn target(&mut self, position: u32, len: usize) -> Target<'_> {
+            let (at, first) = self.place(position, len);
+            // SAFETY: as in `copy_in`; the target borrows `self`, which keeps the mapping.
+            unsafe { Target::in_two(at, first, self.records(), len) }
+        }
+
+        /// `len` bytes from `position` on, around the end if need be. At most the size of the ring.
+        pub(crate) fn source(&self, position: u32, len: usize) -> Source<'_> {
+            let (at, first) = self.place(position, len);
+            // SAFETY: as in `copy_out`; the source borrows `self`, which keeps the mapping.
+            unsafe { Source::in_two(at, first, self.records(), len) }
         }
 
         fn place(&self, position: u32, len: usize) -> (*mut u8, usize) {
