@@ -1,7 +1,7 @@
 //! How packets travel: inside a process, between processes of one host, and over UDP.
 //!
-//! A link moves whole RoCE packets (base transport header to padding, without the ICRC) and knows nothing of queue
-//! pairs. What it adds to a packet is [`Meta`]: the addresses, as a GRH would carry them.
+//! A link moves whole RoCE packets (base transport header to padding, without the ICRC) and, inside a host, trains of
+//! them, and knows nothing of queue pairs. What it adds to a packet is [`Meta`]: the addresses, as a GRH would carry them.
 //!
 //! | file | what lives there |
 //! |---|---|
@@ -23,11 +23,15 @@ pub mod udp;
 
 use std::net::IpAddr;
 
+use adverb_mem::{Source, Target};
 use adverb_wire::Gid;
 
 pub use loopback::Loopback;
 pub use shm::{Place, ShmLink};
 pub use udp::UdpLink;
+
+/// A train counts in a batch and against a bound as one packet for so many bytes of payload, or part thereof.
+const TRAIN_UNIT: usize = 4096;
 
 /// The longest packet any link takes: 4096 bytes of payload, every header that can stand before it, and padding.
 pub const MAX_PACKET: usize = 4096 + 128;
@@ -76,6 +80,61 @@ impl Meta {
     }
 }
 
+/// What a link brings.
+#[derive(Debug)]
+pub enum Arrival<'a> {
+    /// A packet, from its base transport header to its padding.
+    Packet(&'a [u8]),
+    /// A train ([`adverb_wire::Train`]): its head, and where its payload is.
+    Train {
+        /// In memory of our own.
+        head: &'a [u8],
+        /// Perhaps in memory that the sender can change at any time.
+        payload: Source<'a>,
+    },
+}
+
+impl Arrival<'_> {
+    /// The packet, if it is one.
+    #[must_use]
+    pub const fn packet(&self) -> Option<&[u8]> {
+        match self {
+            Self::Packet(packet) => Some(packet),
+            Self::Train { .. } => None,
+        }
+    }
+}
+
+/// Room for a train, on the link that takes it. Dropped, it is given up.
+#[derive(Debug)]
+pub enum Berth<'a> {
+    /// In a ring.
+    Shm(shm::Berth),
+    /// In a buffer of this process.
+    Loopback(loopback::Berth<'a>),
+}
+
+impl Berth<'_> {
+    /// Where the payload goes.
+    pub fn payload(&mut self) -> Target<'_> {
+        match self {
+            Self::Shm(berth) => berth.payload(),
+            Self::Loopback(berth) => berth.payload(),
+        }
+    }
+
+    /// Sends the train, whose payload is complete.
+    ///
+    /// # Panics
+    /// When the head is longer than [`adverb_wire::Train::MAX_HEAD`].
+    pub fn send(self, head: &[u8]) {
+        match self {
+            Self::Shm(berth) => berth.send(head),
+            Self::Loopback(berth) => berth.send(head),
+        }
+    }
+}
+
 /// Why a packet was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
@@ -92,9 +151,10 @@ pub trait Link: Send + Sync {
     /// How many bytes one QP may have in flight.
     fn window_bytes(&self) -> usize;
 
-    /// Hands waiting packets, at most `budget`, to `sink`; says how many. What another thread is handing out at the
+    /// Hands what waits, at most `budget` packets, to `sink`; says how many. A train is handed out whole and counts as the
+    /// packets it saves, so it may be more. What another thread is handing out at the
     /// moment is left to it, so that packets keep their order.
-    fn receive(&self, budget: usize, sink: &mut dyn FnMut(&Meta, &[u8])) -> usize;
+    fn receive(&self, budget: usize, sink: &mut dyn FnMut(&Meta, Arrival<'_>)) -> usize;
 
     /// Whether something waits. A cheap look without a system call, except for sockets, whose descriptors must be
     /// polled instead; for them the answer is always false.

@@ -43,7 +43,9 @@ fn the_other_process() {
     let mut back = None;
     while Instant::now() < deadline {
         let mut echo = Vec::new();
-        link.receive(16, &mut |_, packet| echo.push(packet.to_vec()));
+        link.receive(16, &mut |_, packet| {
+            echo.push(packet.packet().unwrap().to_vec())
+        });
         for packet in echo {
             let slot = u16::from_le_bytes([packet[0], packet[1]]);
             let back = back.get_or_insert_with(|| link.route(slot).unwrap());
@@ -69,7 +71,7 @@ fn a_killed_peer_is_noticed_and_leaves_nothing() {
         while echoes < round * 37 {
             own.send(&route, &META, &packet).unwrap();
             own.wake(&route, 0);
-            while own.receive(1, &mut |_, echo| assert_eq!(echo, packet)) == 0 {
+            while own.receive(1, &mut |_, echo| assert_eq!(echo.packet().unwrap(), packet)) == 0 {
                 assert!(Instant::now() < deadline, "round {round}: no echo");
                 std::thread::yield_now();
             }

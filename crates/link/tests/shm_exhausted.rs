@@ -42,7 +42,10 @@ fn the_exhausted_process() {
     setrlimit(Resource::Nofile, limits).unwrap();
     println!("looked");
     let deadline = Instant::now() + Duration::from_secs(30);
-    while link.receive(1, &mut |_, packet| assert_eq!(packet, [7; 64])) == 0 {
+    while link.receive(1, &mut |_, packet| {
+        assert_eq!(packet.packet().unwrap(), [7; 64])
+    }) == 0
+    {
         link.drain_bell().unwrap();
         assert!(Instant::now() < deadline, "it never came");
         std::thread::yield_now();

@@ -50,7 +50,10 @@ fn those_who_come_and_go_leave_nothing_behind() {
         other.wake(&back, 0);
         for link in [&other, &own] {
             let mut got = 0;
-            while link.receive(16, &mut |_, bytes| assert_eq!(bytes, packet)) > 0 {
+            while link.receive(16, &mut |_, bytes| {
+                assert_eq!(bytes.packet().unwrap(), packet)
+            }) > 0
+            {
                 got += 1;
             }
             assert_eq!(got, 1);

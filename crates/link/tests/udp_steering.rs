@@ -98,7 +98,8 @@ impl World {
             assert!(Instant::now() < deadline, "{total} of {count} came");
             for (member, taken) in members.iter().zip(&mut taken) {
                 total += member.link.receive(64, &mut |_, packet| {
-                    let number = u32::from_be_bytes(*packet[4..].first_chunk().unwrap());
+                    let number =
+                        u32::from_be_bytes(*packet.packet().unwrap()[4..].first_chunk().unwrap());
                     *taken.entry(number).or_default() += 1;
                 });
             }

@@ -37,8 +37,8 @@ pub enum PageError {
 
 /// Length of the file behind a page: the fields, and a counter for each slot.
 const PAGE_BYTES: usize = AT_ARRIVALS + 1024 * 8;
-/// "adverb" and the version of this layout.
-const MAGIC: u64 = 0x0003_6164_7665_7262;
+/// "adverb" and the version of what processes share: this layout, and that of the records in their rings.
+const MAGIC: u64 = 0x0004_6164_7665_7262;
 
 const AT_MAGIC: usize = 0;
 const AT_GENERATION: usize = 8;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use adverb_mem::{Block, DemandRegion, Region};
+use adverb_mem::{Block, DemandRegion, Region, Source, Target};
 
 /// The bytes of a region.
 #[derive(Clone)]
@@ -42,6 +42,46 @@ impl Backing {
                 block,
                 offset: from,
             } => block.write(from.checked_add(offset)?, data).ok(),
+            Self::Null => Some(()),
+        }
+    }
+
+    /// Copies `len` bytes to `to`, from its byte `at` on.
+    pub(crate) fn read_to(
+        &self,
+        offset: u64,
+        to: &mut Target<'_>,
+        at: usize,
+        len: usize,
+    ) -> Option<()> {
+        match self {
+            Self::Mapped(region) => region.read_to(offset, to, at, len).ok(),
+            Self::OnDemand(region) => region.read_to(offset, to, at, len).ok(),
+            Self::Device {
+                block,
+                offset: from,
+            } => block.read_to(from.checked_add(offset)?, to, at, len).ok(),
+            Self::Null => {
+                to.zero(at, len);
+                Some(())
+            }
+        }
+    }
+
+    /// Copies `len` bytes of `from`, from its byte `at` on.
+    pub(crate) fn write_from(
+        &self,
+        offset: u64,
+        from: &Source<'_>,
+        at: usize,
+        len: usize,
+    ) -> Option<()> {
+        match self {
+            Self::Mapped(region) => region.write_from(offset, from, at, len).ok(),
+            Self::OnDemand(region) => region.write_from(offset, from, at, len).ok(),
+            Self::Device { block, offset: to } => block
+                .write_from(to.checked_add(offset)?, from, at, len)
+                .ok(),
             Self::Null => Some(()),
         }
     }

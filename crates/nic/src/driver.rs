@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use adverb_engine::{Dest, Instant, PacketMeta};
-use adverb_link::{MAX_PACKET, Meta, SendError};
+use adverb_link::{Arrival, MAX_PACKET, Meta, SendError};
 use adverb_wire::{GSI_QPN, Packet, Transport};
 
 use crate::fabric::{self, Way, Woken, same_peer};
@@ -198,7 +198,7 @@ impl Nic {
                 Ok(()) | Err(SendError::Unreachable) => {}
             }
         }
-        let mut sent = 0_u32;
+        let mut sent = self.send_trains(cell, state, now);
         while let Some(tx) = state.machine.poll_transmit(now, &mut cell.view(), buf) {
             sent += 1;
             if sent.is_multiple_of(SENDING_NOTE) {
@@ -227,6 +227,7 @@ impl Nic {
                 break;
             }
             state.last_sent = now;
+            sent += self.send_trains(cell, state, now);
         }
         if sent > 0
             && let Some(way) = &state.way
@@ -267,7 +268,9 @@ impl Nic {
         may_owe: bool,
         dirty: &mut Vec<Arc<QpCell>>,
     ) -> (usize, bool) {
-        let mut sink = |meta: &Meta, bytes: &[u8]| self.handle(now, meta, bytes, may_owe, dirty);
+        let mut sink = |meta: &Meta, what: Arrival<'_>| {
+            self.handle(now, meta, what, may_owe, dirty);
+        };
         self.fabric.receive(BATCH, &mut sink)
     }
 
@@ -279,14 +282,32 @@ impl Nic {
         dirty: &mut Vec<Arc<QpCell>>,
     ) -> (usize, bool) {
         let may_owe = look == Look::Quick && !self.fabric.is_led();
-        let mut sink = |meta: &Meta, bytes: &[u8]| self.handle(now, meta, bytes, may_owe, dirty);
+        let mut sink = |meta: &Meta, what: Arrival<'_>| {
+            self.handle(now, meta, what, may_owe, dirty);
+        };
         self.fabric
             .receive_datagrams(BATCH, look == Look::Quick, &mut sink)
     }
 
-    /// Brings a packet to its queue pair, which is listed if it has something to say. With `may_owe`, an acknowledgement
-    /// that can wait for the application's answer does.
+    /// Brings what has arrived to its queue pair, which is listed if it has something to say. With `may_owe`, an
+    /// acknowledgement that can wait for the application's answer does.
     fn handle(
+        &self,
+        now: Instant,
+        meta: &Meta,
+        what: Arrival<'_>,
+        may_owe: bool,
+        dirty: &mut Vec<Arc<QpCell>>,
+    ) {
+        match what {
+            Arrival::Packet(bytes) => self.handle_packet(now, meta, bytes, may_owe, dirty),
+            Arrival::Train { head, payload } => {
+                self.handle_train(now, meta, head, payload, may_owe, dirty);
+            }
+        }
+    }
+
+    fn handle_packet(
         &self,
         now: Instant,
         meta: &Meta,
@@ -344,16 +365,23 @@ impl Nic {
             count(&self.counters.refused);
         }
         cell.settle(&mut state, now);
+        if self.has_to_say(&cell, &mut state, may_owe) {
+            drop(state);
+            list_owned(dirty, cell);
+        }
+    }
+
+    /// Whether what has arrived gives a queue pair something to say that cannot wait.
+    pub(crate) fn has_to_say(&self, cell: &Arc<QpCell>, state: &mut State, may_owe: bool) -> bool {
         if state.machine.is_silent() {
-            self.register_timer(&cell, &mut state);
-            return;
+            self.register_timer(cell, state);
+            return false;
         }
-        if may_owe && owed::may_wait(&cell, &state) {
-            self.owed.note(&cell, &mut state);
-            return;
+        if may_owe && owed::may_wait(cell, state) {
+            self.owed.note(cell, state);
+            return false;
         }
-        drop(state);
-        list_owned(dirty, cell);
+        true
     }
 
     fn take_timers(&self, now: Instant, due: &mut Vec<u32>, dirty: &mut Vec<Arc<QpCell>>) {
@@ -505,7 +533,7 @@ pub(crate) fn list(dirty: &mut Vec<Arc<QpCell>>, cell: &Arc<QpCell>) {
     }
 }
 
-fn list_owned(dirty: &mut Vec<Arc<QpCell>>, cell: Arc<QpCell>) {
+pub(crate) fn list_owned(dirty: &mut Vec<Arc<QpCell>>, cell: Arc<QpCell>) {
     if !cell.listed.swap(true, Ordering::AcqRel) {
         dirty.push(cell);
     }

@@ -19,7 +19,7 @@ pub(crate) struct View<'a> {
 impl View<'_> {
     /// Runs `f` on the memory behind a key. The table stays locked for reading meanwhile, which
     /// is what makes `dereg` wait for copies under way.
-    fn with<R>(
+    pub(crate) fn with<R>(
         &self,
         a: &MemAccess,
         f: impl FnOnce(&Backing, u64) -> Option<R>,

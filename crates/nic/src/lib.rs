@@ -48,6 +48,7 @@ mod random;
 mod srq;
 mod sync;
 mod thread;
+mod train;
 mod waiter;
 mod xrc;
 

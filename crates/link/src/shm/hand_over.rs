@@ -17,7 +17,7 @@ use super::rope::Rope;
 use crate::qpn::SLOT_MAX;
 
 /// What a message with a ring begins with; the version of the record format is part of it.
-const RING: [u8; 4] = *b"avr1";
+const RING: [u8; 4] = *b"avr2";
 /// What the answer to it begins with.
 const TAKEN: [u8; 4] = *b"avt1";
 /// The longest message there is.
@@ -180,7 +180,7 @@ mod tests {
                 assert_eq!(Message::parse(&bytes[..cut]), None);
             }
         }
-        assert_eq!(Message::parse(b"avr1\0\0"), None, "there is no slot 0");
+        assert_eq!(Message::parse(b"avr2\0\0"), None, "there is no slot 0");
         assert_eq!(Message::parse(b"!"), None);
     }
 }

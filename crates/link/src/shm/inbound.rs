@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use adverb_mem::ring::{Consumer, Watch};
 
-use super::record::{MAX_PREFIX, PrefixReader};
+use super::record::{Content, MAX_PREFIX, PAYLOAD_AT, PrefixReader};
 use super::rope::Rope;
 use crate::lock::try_lock;
-use crate::{MAX_PACKET, Meta};
+use crate::{Arrival, MAX_PACKET, Meta, TRAIN_UNIT};
 
 /// The receiving end of one ring.
 #[derive(Debug)]
@@ -34,17 +34,17 @@ pub(super) struct Inbound {
 struct Reader {
     consumer: Consumer,
     prefix: PrefixReader,
-    record: Box<[u8; MAX_PREFIX + MAX_PACKET]>,
+    /// What is looked at of the record at hand.
+    copy: Box<[u8; MAX_PREFIX + MAX_PACKET]>,
 }
 
 impl Inbound {
     pub(super) fn new(from: u16, inode: u64, memory: u64, consumer: Consumer, rope: Rope) -> Self {
         let watch = consumer.watch();
-        let record = Box::new([0; MAX_PREFIX + MAX_PACKET]);
         let reader = Mutex::new(Reader {
             consumer,
             prefix: PrefixReader::default(),
-            record,
+            copy: Box::new([0; MAX_PREFIX + MAX_PACKET]),
         });
         Self {
             from,
@@ -87,41 +87,65 @@ impl Inbound {
         self.is_broken() || self.retired.load(Ordering::Relaxed) && !self.watch.is_ready()
     }
 
-    /// Hands out at most `budget` packets, unless another thread is at it.
-    pub(super) fn receive(&self, budget: usize, sink: &mut dyn FnMut(&Meta, &[u8])) -> usize {
+    /// Hands out at most `budget` packets, unless another thread is at it. A train is handed out whole, and counts as many.
+    pub(super) fn receive(&self, budget: usize, sink: &mut dyn FnMut(&Meta, Arrival<'_>)) -> usize {
         if !self.is_ready() {
             return 0;
         }
         let Some(mut reader) = try_lock(&self.reader) else {
             return 0;
         };
-        let Reader {
-            consumer,
-            prefix,
-            record,
-        } = &mut *reader;
         let mut count = 0;
         while count < budget {
-            let len = match consumer.pop(&mut record[..]) {
-                Ok(Some(len)) => len,
-                Ok(None) => break,
-                Err(_) => {
+            match reader.hand_out(sink) {
+                Some(0) => break,
+                Some(n) => count += n,
+                None => {
                     self.broken.store(true, Ordering::Relaxed);
                     break;
                 }
-            };
-            let Some((meta, packet)) = record.get(..len).and_then(|record| prefix.read(record))
-            else {
-                self.broken.store(true, Ordering::Relaxed);
-                break;
-            };
-            sink(&meta, packet);
-            count += 1;
+            }
         }
-        if consumer.take_wake() {
+        if reader.consumer.take_wake() {
             // A bell that nobody owns needs no ringing.
             let _ = self.rope.ring();
         }
         count
+    }
+}
+
+impl Reader {
+    /// Hands out the next record, if there is one, and says for how many packets it counts. `None`: the ring is of no
+    /// further use.
+    ///
+    /// What decides anything is copied out first, because the sender can change the record at any time.
+    fn hand_out(&mut self, sink: &mut dyn FnMut(&Meta, Arrival<'_>)) -> Option<usize> {
+        let Self {
+            consumer,
+            prefix,
+            copy,
+        } = self;
+        let Some(record) = consumer.next().ok()? else {
+            return Some(0);
+        };
+        let len = record.len();
+        let front = len.min(PAYLOAD_AT);
+        record.copy(0, copy.get_mut(..front)?);
+        let (meta, content) = prefix.read(copy.get(..front)?)?;
+        match content {
+            Content::Packet(part) => {
+                let start = front - part.len();
+                record.copy(front, copy.get_mut(front..len)?);
+                sink(&meta, Arrival::Packet(copy.get(start..len)?));
+                Some(1)
+            }
+            Content::Train(head) if len > PAYLOAD_AT => {
+                let payload = record.source(PAYLOAD_AT);
+                sink(&meta, Arrival::Train { head, payload });
+                Some((len - PAYLOAD_AT).div_ceil(TRAIN_UNIT))
+            }
+            Content::Train(_) => None,
+            Content::Void => Some(1),
+        }
     }
 }

@@ -10,6 +10,7 @@
 //! the latter is read without a lock.
 
 mod beacon;
+mod berth;
 mod dir;
 mod hand_over;
 mod inbound;
@@ -33,17 +34,19 @@ use adverb_mem::{ProcessPage, ring};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
+pub use self::berth::Berth;
 pub use self::dir::private_dir;
 use self::hand_over::{MESSAGE_MAX, Message, inode_of, tell_taken};
 use self::inbound::Inbound;
 pub use self::lock::{LOCK_PATIENCE, Lock};
 use self::peer::Peer;
 pub use self::place::Place;
+use self::record::PAYLOAD_AT;
 use self::reminders::Reminders;
 use self::rings::{List, Rings};
 use crate::lock::{lock, try_lock};
 use crate::qpn::SLOT_MAX;
-use crate::{Link, Meta, SendError};
+use crate::{Arrival, Link, Meta, SendError};
 
 /// Bytes of records in each ring.
 const RING_BYTES: u32 = 1 << 20;
@@ -297,6 +300,15 @@ impl ShmLink {
         to.peer.send(meta, packet)
     }
 
+    /// Room for a train with `len` bytes of payload in the ring of a process. [`ShmLink::wake`] must follow, also if the
+    /// train is given up: what others have sent meanwhile shows only then.
+    ///
+    /// Errors: as with [`ShmLink::send`].
+    pub fn reserve(&self, to: &ShmRoute, meta: &Meta, len: usize) -> Result<Berth, SendError> {
+        let (slot, prefix) = to.peer.reserve(meta, PAYLOAD_AT + len)?;
+        Ok(Berth::new(slot, prefix))
+    }
+
     /// Ends a batch of packets to a process: rings its bell if it sleeps. `now_ns` is the monotonic clock.
     pub fn wake(&self, to: &ShmRoute, now_ns: u64) {
         if to.peer.wake(self.place.slot(), now_ns) {
@@ -316,7 +328,7 @@ impl Link for ShmLink {
         RING_BYTES as usize / 4
     }
 
-    fn receive(&self, budget: usize, sink: &mut dyn FnMut(&Meta, &[u8])) -> usize {
+    fn receive(&self, budget: usize, sink: &mut dyn FnMut(&Meta, Arrival<'_>)) -> usize {
         if self.handovers_seen.load(Ordering::Acquire) != self.page().handovers() {
             // An error here would come again at the next bell, where somebody hears it.
             let _ = self.drain_bell();

@@ -6,12 +6,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use adverb_mem::ProcessPage;
-use adverb_mem::ring::{self, Producer, PushError};
+use adverb_mem::ring::{self, Producer, PushError, Slot};
 
 use super::RING_BYTES;
 use super::hand_over::Offer;
 use super::place::Place;
-use super::record::{MAX_PREFIX, PrefixWriter};
+use super::record::{MAX_PREFIX, Prefix, PrefixWriter};
 use super::rope::{Bell, Rope};
 use crate::lock::lock;
 use crate::{Meta, SendError};
@@ -106,15 +106,33 @@ impl Peer {
         let out = &mut *lock(&self.out);
         let mut prefix = [0; MAX_PREFIX];
         let prefix_len = out.prefix.write(meta, &mut prefix);
-        match out.producer.push(&[&prefix[..prefix_len], packet]) {
-            Ok(()) => {
-                out.prefix.sent(meta);
-                Ok(())
-            }
-            Err(PushError::Full) => Err(SendError::Full),
-            Err(PushError::TooLong { .. } | PushError::Broken(_)) => {
+        let pushed = out.producer.push(&[&prefix[..prefix_len], packet]);
+        pushed.map_err(|error| self.not_pushed(error))?;
+        out.prefix.sent(meta);
+        Ok(())
+    }
+
+    /// Takes the space of a record of `len` bytes, which begins with the prefix that is given back.
+    pub(super) fn reserve(&self, meta: &Meta, len: usize) -> Result<(Slot, Prefix), SendError> {
+        if self.is_dead() {
+            return Err(SendError::Unreachable);
+        }
+        let out = &mut *lock(&self.out);
+        let mut bytes = [0; MAX_PREFIX];
+        let prefix_len = out.prefix.write(meta, &mut bytes);
+        let slot = out.producer.reserve(len);
+        let slot = slot.map_err(|error| self.not_pushed(error))?;
+        // Whatever becomes of the record, it brings the addresses.
+        out.prefix.sent(meta);
+        Ok((slot, Prefix::new(bytes, prefix_len)))
+    }
+
+    fn not_pushed(&self, error: PushError) -> SendError {
+        match error {
+            PushError::Full => SendError::Full,
+            PushError::TooLong { .. } | PushError::Broken(_) => {
                 self.forget();
-                Err(SendError::Unreachable)
+                SendError::Unreachable
             }
         }
     }

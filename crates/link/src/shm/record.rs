@@ -1,10 +1,16 @@
 //! How a packet and its addresses lie in a ring record.
 //!
-//! Four bytes (kind, traffic class, hop limit, whether it came from a socket), the addresses if they are not those of the record before, then
-//! the packet. Two processes mostly use one pair of addresses, and without them an 8-byte SEND or WRITE fits one
-//! cache line together with the header word of the ring.
+//! Four bytes (kind, traffic class, hop limit, length of a train's head), the addresses if they are not those of the
+//! record before, then the packet. Two processes mostly use one pair of addresses, and without them an 8-byte SEND or
+//! WRITE fits one cache line together with the header word of the ring.
+//!
+//! A train has its head where the packet would be, and its payload from [`PAYLOAD_AT`] on, which is the beginning of a
+//! line: what is believed is copied to private memory before it is looked at, and what is only moved is not. A train
+//! that was given up is void: addresses, and nothing that counts.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use adverb_wire::Train;
 
 use crate::Meta;
 
@@ -14,9 +20,32 @@ const SAME: u8 = 0;
 const V4: u8 = 1;
 /// Two IPv6 addresses; an IPv4 one among them is in its mapped form.
 const V6: u8 = 2;
+/// The bits of the kind that say so.
+const ADDRESSES: u8 = 0x0f;
+
+/// Besides the addresses: a train.
+const TRAIN: u8 = 0x10;
+/// Besides the addresses: a train that never came.
+const VOID: u8 = 0x20;
+/// Besides either: it came from a socket.
+const OUTSIDE: u8 = 0x40;
 
 /// Room for whatever stands before the packet.
 pub(super) const MAX_PREFIX: usize = 4 + 32;
+
+/// Where the payload of a train begins: with the header word of the ring there are two lines before it.
+pub(super) const PAYLOAD_AT: usize = 124;
+const _: () = assert!(MAX_PREFIX + Train::MAX_HEAD <= PAYLOAD_AT);
+
+/// What a record is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Content<'a> {
+    /// All that follows the prefix.
+    Packet(&'a [u8]),
+    /// The head; the payload is behind [`PAYLOAD_AT`].
+    Train(&'a [u8]),
+    Void,
+}
 
 /// The sender's side: remembers which addresses the receiver knows.
 #[derive(Debug, Default)]
@@ -40,18 +69,37 @@ impl PrefixWriter {
                 (V6, 36)
             }
         };
-        out[..4].copy_from_slice(&[
-            kind,
-            meta.traffic_class,
-            meta.hop_limit,
-            u8::from(meta.outside),
-        ]);
+        let kind = if meta.outside { kind | OUTSIDE } else { kind };
+        out[..4].copy_from_slice(&[kind, meta.traffic_class, meta.hop_limit, 0]);
         len
     }
 
     /// The record went out.
     pub(super) fn sent(&mut self, meta: &Meta) {
         self.known = Some((meta.src, meta.dst));
+    }
+}
+
+/// What a record that is still to be written begins with.
+#[derive(Debug)]
+pub(super) struct Prefix {
+    bytes: [u8; MAX_PREFIX],
+    len: usize,
+}
+
+impl Prefix {
+    pub(super) const fn new(bytes: [u8; MAX_PREFIX], len: usize) -> Self {
+        Self { bytes, len }
+    }
+
+    /// That of a train with a head of `len` bytes, or of one that will never come.
+    pub(super) fn of(&mut self, head: Option<usize>) -> &[u8] {
+        let [kind, _, _, head_len, ..] = &mut self.bytes;
+        (*kind, *head_len) = match head {
+            Some(len) => (*kind & (ADDRESSES | OUTSIDE) | TRAIN, len as u8),
+            None => (*kind & (ADDRESSES | OUTSIDE) | VOID, 0),
+        };
+        &self.bytes[..self.len]
     }
 }
 
@@ -62,10 +110,10 @@ pub(super) struct PrefixReader {
 }
 
 impl PrefixReader {
-    /// Splits a record; `None` if it is malformed.
-    pub(super) fn read<'a>(&mut self, record: &'a [u8]) -> Option<(Meta, &'a [u8])> {
-        let ([kind, traffic_class, hop_limit, outside], rest) = record.split_first_chunk::<4>()?;
-        let (pair, packet) = match *kind {
+    /// Splits a record, or as much of it as is there; `None` if it is malformed.
+    pub(super) fn read<'a>(&mut self, record: &'a [u8]) -> Option<(Meta, Content<'a>)> {
+        let ([kind, traffic_class, hop_limit, head], rest) = record.split_first_chunk::<4>()?;
+        let (pair, rest) = match *kind & ADDRESSES {
             SAME => (self.known?, rest),
             V4 => {
                 let (src, rest) = rest.split_first_chunk::<4>()?;
@@ -90,9 +138,14 @@ impl PrefixReader {
                 dst,
                 traffic_class: *traffic_class,
                 hop_limit: *hop_limit,
-                outside: *outside != 0,
+                outside: kind & OUTSIDE != 0,
             },
-            packet,
+            match kind & !(ADDRESSES | OUTSIDE) {
+                0 => Content::Packet(rest),
+                TRAIN => Content::Train(rest.get(..usize::from(*head))?),
+                VOID => Content::Void,
+                _ => return None,
+            },
         ))
     }
 }
@@ -140,7 +193,25 @@ mod tests {
             assert_eq!(writer.write(&meta, &mut prefix), len);
             writer.sent(&meta);
             let record = [&prefix[..len], &[1, 2, 3]].concat();
-            assert_eq!(reader.read(&record), Some((meta, &[1, 2, 3][..])));
+            let packet = Content::Packet(&[1, 2, 3]);
+            assert_eq!(reader.read(&record), Some((meta, packet)));
+        }
+    }
+
+    #[test]
+    fn trains_and_voids_bring_addresses_along() {
+        for meta in [meta("127.0.0.1", "10.0.0.2"), meta("fe80::1", "::1")] {
+            let (writer, mut reader) = (PrefixWriter::default(), PrefixReader::default());
+            let mut prefix = [0; MAX_PREFIX];
+            let len = writer.write(&meta, &mut prefix);
+            let mut prefix = Prefix::new(prefix, len);
+            let record = [prefix.of(None), &[9; 80]].concat();
+            assert_eq!(reader.read(&record), Some((meta, Content::Void)));
+            let record = [prefix.of(Some(3)), &[1, 2, 3], &[9; 80]].concat();
+            let train = Content::Train(&[1, 2, 3]);
+            assert_eq!(reader.read(&record), Some((meta, train)));
+            let record = [prefix.of(Some(3)), &[1, 2]].concat();
+            assert_eq!(reader.read(&record), None, "the head is longer");
         }
     }
 
@@ -153,6 +224,8 @@ mod tests {
             &[1, 0, 0, 0, 9],
             &[2; 35],
             &[3; 50],
+            &[0x31; 50],
+            &[0x81; 50],
         ] {
             assert_eq!(PrefixReader::default().read(record), None, "{record:?}");
         }

@@ -12,9 +12,9 @@ use adverb_mem::{MOST_WATCHED, News};
 use arc_swap::{ArcSwap, Cache};
 
 use super::inbound::Inbound;
-use crate::Meta;
 use crate::lock::lock;
 use crate::qpn::SLOT_MAX;
+use crate::{Arrival, Meta};
 
 /// Rings that others may have handed to us. A sound peer has one, and one more while a new one replaces it.
 const MAX_INBOUND: usize = 2 * SLOT_MAX as usize;
@@ -118,21 +118,21 @@ impl Rings {
         }
     }
 
-    /// Hands at most `budget` packets to `sink`; says how many.
+    /// Hands at most `budget` packets to `sink`; says how many. A train counts as many, and the last one may be more.
     pub(super) fn receive(
         &self,
         news: &News,
         budget: usize,
-        sink: &mut dyn FnMut(&Meta, &[u8]),
+        sink: &mut dyn FnMut(&Meta, Arrival<'_>),
     ) -> usize {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         // In turns, or a stream through a watched ring would keep the others waiting.
         if turn.is_multiple_of(2) {
             let count = self.receive_watched(turn, budget, sink);
-            count + self.receive_told(news, budget - count, sink)
+            count + self.receive_told(news, budget.saturating_sub(count), sink)
         } else {
             let count = self.receive_told(news, budget, sink);
-            count + self.receive_watched(turn, budget - count, sink)
+            count + self.receive_watched(turn, budget.saturating_sub(count), sink)
         }
     }
 
@@ -140,17 +140,17 @@ impl Rings {
         &self,
         turn: usize,
         budget: usize,
-        sink: &mut dyn FnMut(&Meta, &[u8]),
+        sink: &mut dyn FnMut(&Meta, Arrival<'_>),
     ) -> usize {
         let watched = self.watched.load();
         let first = turn / 2 % watched.len().max(1);
         let (later, first) = watched.split_at(first);
         let mut count = 0;
         for ring in first.iter().chain(later) {
-            if count == budget {
+            if count >= budget {
                 break;
             }
-            count += ring.receive(budget - count, sink);
+            count += ring.receive(budget.saturating_sub(count), sink);
         }
         count
     }
@@ -159,7 +159,7 @@ impl Rings {
         &self,
         news: &News,
         budget: usize,
-        sink: &mut dyn FnMut(&Meta, &[u8]),
+        sink: &mut dyn FnMut(&Meta, Arrival<'_>),
     ) -> usize {
         if budget == 0 || !news.any() {
             return 0;
@@ -168,7 +168,7 @@ impl Rings {
         let all = self.all.load();
         news.take(|slot| {
             for ring in of(&all, slot) {
-                count += ring.receive(budget - count, sink);
+                count += ring.receive(budget.saturating_sub(count), sink);
                 // More than we may take, or another thread is at it and may have passed this one.
                 if ring.is_ready() {
                     news.set(slot);

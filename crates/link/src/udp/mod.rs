@@ -35,7 +35,7 @@ use self::send::Batch;
 pub use self::steer::Meeting;
 use self::steer::Steering;
 use crate::lock::{lock, try_lock};
-use crate::{Link, Meta, Path, SendError};
+use crate::{Arrival, Link, Meta, Path, SendError};
 
 /// Where to listen.
 #[derive(Debug, Clone)]
@@ -214,7 +214,11 @@ impl UdpLink {
 
     /// As [`Link::receive`], for callers that look again and again: asks the socket that gave something last, and only
     /// each fourth time one of the others. Asking costs a system call, found something or not.
-    pub fn receive_quickly(&self, budget: usize, sink: &mut dyn FnMut(&Meta, &[u8])) -> usize {
+    pub fn receive_quickly(
+        &self,
+        budget: usize,
+        sink: &mut dyn FnMut(&Meta, Arrival<'_>),
+    ) -> usize {
         let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
         let sockets = self.sockets.len() + groups.len();
         let endpoint = |at: usize| {
@@ -254,7 +258,7 @@ impl UdpLink {
         &self,
         endpoint: &Endpoint,
         budget: usize,
-        sink: &mut dyn FnMut(&Meta, &[u8]),
+        sink: &mut dyn FnMut(&Meta, Arrival<'_>),
     ) -> usize {
         let Some(mut receiver) = try_lock(&endpoint.receiver) else {
             return 0;
@@ -406,7 +410,7 @@ impl Link for UdpLink {
         self.window_bytes
     }
 
-    fn receive(&self, budget: usize, sink: &mut dyn FnMut(&Meta, &[u8])) -> usize {
+    fn receive(&self, budget: usize, sink: &mut dyn FnMut(&Meta, Arrival<'_>)) -> usize {
         let mut count = 0;
         let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
         for endpoint in self.sockets.iter().chain(groups.iter()) {

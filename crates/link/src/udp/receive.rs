@@ -7,7 +7,7 @@ use adverb_wire::{Bth, icrc};
 
 use super::send::addressing_of;
 use super::{Counters, Endpoint};
-use crate::Meta;
+use crate::{Arrival, Meta};
 
 /// A buffer, and how far the packets in it have been handed out.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Receiver {
         port: u16,
         budget: usize,
         counters: &Counters,
-        sink: &mut dyn FnMut(&Meta, &[u8]),
+        sink: &mut dyn FnMut(&Meta, Arrival<'_>),
     ) -> usize {
         let (mut looked_at, mut handed_out) = (0, 0);
         let mut queued = std::mem::take(&mut self.streak) || self.has_leftover();
@@ -83,7 +83,7 @@ impl Receiver {
         endpoint: &Endpoint,
         port: u16,
         counters: &Counters,
-        sink: &mut dyn FnMut(&Meta, &[u8]),
+        sink: &mut dyn FnMut(&Meta, Arrival<'_>),
     ) -> bool {
         let Some(received) = self.received else {
             return false;
@@ -131,7 +131,7 @@ impl Receiver {
                 hop_limit: received.hop_limit.unwrap_or(HOP_LIMIT),
                 outside: true,
             },
-            packet,
+            Arrival::Packet(packet),
         );
         true
     }

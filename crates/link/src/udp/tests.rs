@@ -38,7 +38,9 @@ fn collect(links: &[&UdpLink], count: usize) -> Vec<(Meta, Vec<u8>)> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while got.len() < count && Instant::now() < deadline {
         for link in links {
-            link.receive(5, &mut |meta, packet| got.push((*meta, packet.to_vec())));
+            link.receive(5, &mut |meta, packet| {
+                got.push((*meta, packet.packet().unwrap().to_vec()))
+            });
         }
     }
     got
@@ -259,7 +261,9 @@ fn quick_looks_find_what_comes_to_any_socket() {
         let mut got = None;
         let mut looks = 0;
         while got.is_none() {
-            link.receive_quickly(8, &mut |meta, bytes| got = Some((meta.dst, bytes.to_vec())));
+            link.receive_quickly(8, &mut |meta, bytes| {
+                got = Some((meta.dst, bytes.packet().unwrap().to_vec()))
+            });
             looks += 1;
             assert!(looks < 1_000_000, "overlooked what came to {to}");
         }

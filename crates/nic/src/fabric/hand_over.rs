@@ -68,7 +68,7 @@ impl Fabric {
 mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
-    use adverb_link::{Link, Place, ShmLink};
+    use adverb_link::{Arrival, Link, Place, ShmLink};
 
     use super::*;
     use crate::clock;
@@ -84,7 +84,8 @@ mod tests {
 
     fn take(link: &ShmLink) -> Vec<u32> {
         let mut got = Vec::new();
-        let mut sink = |meta: &Meta, bytes: &[u8]| {
+        let mut sink = |meta: &Meta, arrival: Arrival<'_>| {
+            let bytes = arrival.packet().unwrap();
             assert!(meta.outside, "it stays what it was");
             got.push(u32::from_le_bytes(bytes[..4].try_into().unwrap()));
         };

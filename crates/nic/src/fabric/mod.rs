@@ -27,7 +27,7 @@ use std::os::fd::AsRawFd;
 
 use adverb_engine::Instant;
 use adverb_link::shm::ShmRoute;
-use adverb_link::{Link, Loopback, Meta, Place, SendError, ShmLink, UdpLink, qpn};
+use adverb_link::{Arrival, Link, Loopback, Meta, Place, SendError, ShmLink, UdpLink, qpn};
 
 use crate::config::{Config, Links};
 use crate::error::NicError;
@@ -125,13 +125,13 @@ impl Fabric {
     pub(crate) fn receive(
         &self,
         budget: usize,
-        sink: &mut dyn FnMut(&Meta, &[u8]),
+        sink: &mut dyn FnMut(&Meta, Arrival<'_>),
     ) -> (usize, bool) {
         let (shm, own) = (
             self.shm.receive(budget, sink),
             self.loopback.receive(budget, sink),
         );
-        (shm + own, shm == budget || own == budget)
+        (shm + own, shm >= budget || own >= budget)
     }
 
     /// Sends the datagrams that are held back for others to join them.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use adverb_link::udp::{BindError, Meeting, UdpConfig};
-use adverb_link::{Link, Meta, UdpLink};
+use adverb_link::{Arrival, Link, Meta, UdpLink};
 
 use super::Fabric;
 use crate::device::Device;
@@ -130,7 +130,7 @@ impl Fabric {
         &self,
         budget: usize,
         quickly: bool,
-        sink: &mut dyn FnMut(&Meta, &[u8]),
+        sink: &mut dyn FnMut(&Meta, Arrival<'_>),
     ) -> (usize, bool) {
         let (mut taken, mut full) = (0, false);
         self.each_udp(|link| {

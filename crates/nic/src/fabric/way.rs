@@ -6,7 +6,7 @@ use std::sync::Arc;
 use adverb_engine::{Av, Instant};
 use adverb_link::shm::ShmRoute;
 use adverb_link::udp::UdpRoute;
-use adverb_link::{Link, Meta, Path, SendError, UdpLink, qpn};
+use adverb_link::{Berth, Link, Meta, Path, SendError, UdpLink, qpn};
 
 use super::Fabric;
 use super::flow::Flow;
@@ -48,6 +48,11 @@ impl Way {
             Self::Shm(route) => !route.is_asleep(),
             Self::Udp { .. } => true,
         }
+    }
+
+    /// Whether many packets of a message can go as one.
+    pub(crate) fn carries_trains(&self) -> bool {
+        matches!(self, Self::Loopback | Self::Shm(_))
     }
 
     /// Whether it leads to a process of this host that is known to have ended.
@@ -169,6 +174,21 @@ impl Fabric {
     pub(crate) fn wake(&self, way: &Way, now: Instant) {
         if let Way::Shm(route) = way {
             self.shm.wake(route, now.as_nanos());
+        }
+    }
+
+    /// Room for a train with `len` bytes of payload; on ways that carry none there is never any. [`Fabric::wake`] must
+    /// follow, whatever becomes of it.
+    pub(crate) fn reserve<'a>(
+        &'a self,
+        way: &Way,
+        meta: &Meta,
+        len: usize,
+    ) -> Result<Berth<'a>, SendError> {
+        match way {
+            Way::Loopback => self.loopback.reserve(meta, len).map(Berth::Loopback),
+            Way::Shm(route) => self.shm.reserve(route, meta, len).map(Berth::Shm),
+            Way::Udp { .. } | Way::Group(_) => Err(SendError::Full),
         }
     }
 
