@@ -156,3 +156,62 @@ pub(crate) fn packet(u: &mut Unstructured<'_>, aim: &Aim<'_>, out: &mut Vec<u8>)
 }
 
 static PAYLOAD: [u8; 4096 + 8] = [0xA5; 4096 + 8];
+
+/// A train that begins with the headers of a packet, or nearly one: its head, and its payload.
+pub(crate) fn train(u: &mut Unstructured<'_>, packet: &Packet<'_>) -> Result<(Vec<u8>, Vec<u8>)> {
+    let first = packet.without_payload();
+    let packets = 1 + u16::from(u8::arbitrary(u)?) % 20;
+    let piece = *u.choose(&[256u16, 512, 512, 1024, 4096, 300])?;
+    let piece = if packets == 1 {
+        packet.payload.len() as u16
+    } else {
+        piece
+    };
+    let mut last = first;
+    let more = u32::from(packets - 1) + u32::from(u.ratio(1, 32)?);
+    last.bth.psn = first.bth.psn.add(more);
+    last.bth.ack_req = u.arbitrary()?;
+    if let Opcode::Roce(transport, op) = first.bth.opcode {
+        // The operations of a family follow each other: first, middle, last, and last with more.
+        let later = (op as u8).wrapping_add(u8::arbitrary(u)? % 4);
+        let code = transport as u8 | later & 0x1F;
+        last.bth.opcode = Opcode::from_u8(code).unwrap_or(first.bth.opcode);
+    }
+    last.imm = Some(*b"last");
+    last.ieth = Some(u32::arbitrary(u)?);
+    last.aeth = last.aeth.or(Some(Aeth {
+        syndrome: Syndrome::ACK,
+        msn: 0,
+    }));
+    let mut head = [packets.to_ne_bytes(), piece.to_ne_bytes()].concat();
+    let mut buf = [0; 128];
+    let complete = |packet: &Packet<'_>| {
+        let headers = packet.bth.opcode.headers();
+        let missing = [
+            (Headers::RETH, packet.reth.is_none()),
+            (Headers::ATOMIC_ETH, packet.atomic.is_none()),
+            (Headers::ATOMIC_ACK_ETH, packet.atomic_ack.is_none()),
+            (Headers::FETH, packet.feth.is_none()),
+            (Headers::DETH, packet.deth.is_none()),
+            (Headers::XRCETH, packet.xrc_srqn.is_none()),
+        ];
+        missing
+            .iter()
+            .all(|(header, missing)| !missing || !headers.contains(*header))
+    };
+    for packet in [Some(&first), (packets > 1).then_some(&last)]
+        .into_iter()
+        .flatten()
+        .filter(|packet| complete(packet))
+    {
+        let len = packet.emit_header(0, &mut buf);
+        head.extend_from_slice(&buf[..len]);
+    }
+    if u.ratio(1, 16)? {
+        let at = usize::from(u8::arbitrary(u)?) % head.len();
+        head[at] ^= u8::arbitrary(u)?;
+    }
+    let whole = usize::from(packets) * usize::from(piece);
+    let less = usize::from(u16::arbitrary(u)?) % (usize::from(piece) + 2);
+    Ok((head, vec![0x3C; whole.saturating_sub(less)]))
+}

@@ -5,7 +5,7 @@ use adverb_engine::{
     QpCaps, QpConfig, QpKind, QpNum, QpState, RecvWr, Role, SendData, SendFlags, SendOp, SendWr,
     Sge, Srq, UdAddress, WindowType,
 };
-use adverb_wire::{Gid, MAX_HEADERS, Packet, Transport};
+use adverb_wire::{Gid, MAX_HEADERS, Packet, Train, Transport};
 use arbitrary::{Arbitrary, Result, Unstructured};
 
 use crate::crafted::{self, Aim};
@@ -216,7 +216,7 @@ impl Side {
             110..116 => {
                 let len = u.arbitrary_len::<u8>()?.min(64);
                 let bytes = u.bytes(len)?.to_vec();
-                self.give(&bytes);
+                self.give(u, &bytes)?;
             }
             116..170 => self.post_send(u)?,
             170..200 => self.post_recv(u)?,
@@ -257,15 +257,16 @@ impl Side {
         let mut bytes = std::mem::take(&mut self.bytes);
         let made = crafted::packet(u, &aim, &mut bytes);
         if made.is_ok() {
-            self.give(&bytes);
+            self.give(u, &bytes)?;
         }
         self.bytes = bytes;
         made
     }
 
-    fn give(&mut self, bytes: &[u8]) {
+    /// Brings a packet, or a train that begins like it.
+    fn give(&mut self, u: &mut Unstructured<'_>, bytes: &[u8]) -> Result<()> {
         let Ok(packet) = Packet::parse(bytes) else {
-            return;
+            return Ok(());
         };
         let meta = PacketMeta {
             src: [10, 0, 0, 2].into(),
@@ -273,6 +274,16 @@ impl Side {
             traffic_class: 0,
             hop_limit: 64,
         };
+        if u.ratio(1, 3)? {
+            let (head, mut payload) = crafted::train(u, &packet)?;
+            if let Ok(train) = Train::parse(&head, payload.len() as u32) {
+                let dropped =
+                    self.qp
+                        .handle_train(self.now, &meta, &train, &mut self.world, &mut payload);
+                assert!(dropped <= train.packets());
+            }
+            return Ok(());
+        }
         let taken = self
             .qp
             .handle_packet(self.now, &meta, &packet, &mut self.world);
@@ -283,6 +294,7 @@ impl Side {
                 self.qp.state()
             );
         }
+        Ok(())
     }
 
     fn sges(&self, u: &mut Unstructured<'_>) -> Result<Vec<Sge>> {
@@ -418,6 +430,18 @@ impl Side {
     fn transmit(&mut self, most: usize) {
         let mut buf = [0xEE; 4096 + MAX_HEADERS + 4];
         for _ in 0..most {
+            let train = self.qp.next_train(self.now, &mut self.world, 2000, 16_384);
+            if let Some(departure) = train {
+                let mut payload = vec![0xEE; departure.train().len() as usize];
+                let world = &mut self.world;
+                if self
+                    .qp
+                    .depart(self.now, &departure, world, &mut payload)
+                    .is_ok()
+                {
+                    continue;
+                }
+            }
             let Some(sent) = self.qp.poll_transmit(self.now, &mut self.world, &mut buf) else {
                 return;
             };

@@ -7,12 +7,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use adverb_link::shm::{Place, ShmLink, ShmRoute, private_dir};
-use adverb_link::{Link, Meta, qpn};
+use adverb_link::{Berth, Link, Meta, qpn};
 use adverb_nic::{
     Access, AttrMask, Av, Completion, Context, Cq, Instant, Mr, Pd, Qp, QpAttr, QpCaps, QpNum,
     QpSpec, QpState, RecvWr, SendData, SendFlags, SendOp, SendWr, Sge, Transport, WcOpcode,
     devices,
 };
+use adverb_wire::Packet;
 use arbitrary::{Arbitrary, Result, Unstructured};
 
 use crate::crafted::{self, Aim};
@@ -127,7 +128,7 @@ impl World {
                 160..176 => {
                     let len = u.arbitrary_len::<u8>()?.min(100);
                     let bytes = u.bytes(len)?;
-                    self.send(bytes);
+                    self.send(u, bytes)?;
                 }
                 176..210 => self.post(index, u)?,
                 210..220 => self.receive(index),
@@ -215,13 +216,14 @@ impl World {
         let mut bytes = std::mem::take(&mut self.bytes);
         let made = crafted::packet(u, &aim, &mut bytes);
         if made.is_ok() {
-            self.send(&bytes);
+            self.send(u, &bytes)?;
         }
         self.bytes = bytes;
         made
     }
 
-    fn send(&self, bytes: &[u8]) {
+    /// Sends a packet, or a train that begins like it.
+    fn send(&self, u: &mut Unstructured<'_>, bytes: &[u8]) -> Result<()> {
         let meta = Meta {
             src: self.address,
             dst: self.address,
@@ -229,9 +231,27 @@ impl World {
             hop_limit: 64,
             outside: false,
         };
-        if self.attacker.send(&self.route, &meta, bytes).is_err() {
+        let train = match Packet::parse(bytes) {
+            Ok(packet) if u.ratio(1, 3)? => Some(crafted::train(u, &packet)?),
+            _ => None,
+        };
+        let sent = match train {
+            Some((head, payload)) => {
+                let berth = self.attacker.reserve(&self.route, &meta, payload.len());
+                berth.map(|berth| {
+                    let mut berth = Berth::Shm(berth);
+                    berth.payload().put(0, &payload);
+                    if !payload.is_empty() {
+                        berth.send(&head);
+                    }
+                })
+            }
+            None => self.attacker.send(&self.route, &meta, bytes),
+        };
+        if sent.is_err() {
             self.drive();
         }
+        Ok(())
     }
 
     fn sge(&self) -> Sge {

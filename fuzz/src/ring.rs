@@ -38,8 +38,10 @@ struct Ends {
 impl Ends {
     fn step(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         match u8::arbitrary(u)? {
-            0..96 => self.push(usize::from(u16::arbitrary(u)?) % 1100),
-            96..192 => self.pop(usize::from(u16::arbitrary(u)?) % 1100),
+            0..64 => self.push(usize::from(u16::arbitrary(u)?) % 1100),
+            64..96 => self.fill(usize::from(u16::arbitrary(u)?) % 1100),
+            96..160 => self.pop(usize::from(u16::arbitrary(u)?) % 1100),
+            160..192 => self.take(usize::from(u16::arbitrary(u)?) % 1100),
             192..200 => {
                 let _ = self.consumer.watch().is_ready();
                 let _ = self.consumer.take_wake();
@@ -73,6 +75,39 @@ impl Ends {
         let (first, second) = bytes[..len].split_at(len / 3);
         if self.producer.push(&[first, second]).is_ok() {
             self.sent.push(len);
+        }
+    }
+
+    /// As `push`, in place.
+    fn fill(&mut self, len: usize) {
+        if let Ok(mut slot) = self.producer.reserve(len) {
+            slot.write(0, &vec![0x5A; len / 3]);
+            slot.target(len / 3).put(0, &vec![0x5A; len - len / 3]);
+            self.sent.push(len);
+        }
+    }
+
+    /// As `pop`, in place, looking at the bytes from `from` on.
+    fn take(&mut self, from: usize) {
+        let record = match self.consumer.next() {
+            Ok(Some(record)) => record,
+            Ok(None) => {
+                assert!(self.meddled || self.taken == self.sent.len());
+                return;
+            }
+            Err(error) => {
+                assert!(self.meddled, "{error}");
+                return;
+            }
+        };
+        let mut bytes = vec![0; record.len()];
+        let from = from.min(record.len());
+        record.copy(0, &mut bytes[..from]);
+        record.source(from).copy(0, &mut bytes[from..]);
+        if !self.meddled {
+            assert_eq!(Some(&record.len()), self.sent.get(self.taken));
+            assert!(bytes.iter().all(|byte| *byte == 0x5A));
+            self.taken += 1;
         }
     }
 

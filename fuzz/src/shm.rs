@@ -7,8 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 
 use adverb_link::shm::{Place, ShmLink};
-use adverb_link::{Link, MAX_PACKET};
+use adverb_link::{Arrival, Link, MAX_PACKET};
 use adverb_mem::ring::{self, MIN_SIZE, Producer};
+use adverb_wire::Train;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tempfile::TempDir;
@@ -24,7 +25,7 @@ thread_local! {
     static VICTIM: RefCell<Option<Victim>> = const { RefCell::new(None) };
 }
 
-/// Whatever is in the ring and in the messages, the sink sees packets of a possible length and the link goes on.
+/// Whatever is in the ring and in the messages, the sink sees packets and trains of a possible length and the link goes on.
 pub fn run(input: &[u8]) {
     VICTIM.with_borrow_mut(|victim| {
         let victim = victim.get_or_insert_with(Victim::new);
@@ -90,14 +91,26 @@ impl Victim {
     }
 
     fn receive(&self) {
-        self.link.receive(64, &mut |meta, packet| {
-            assert!(packet.len() <= MAX_PACKET + 36);
-            std::hint::black_box((meta, packet.iter().fold(0u8, |sum, byte| sum ^ byte)));
+        self.link.receive(64, &mut |meta, arrival| {
+            let bytes = match arrival {
+                Arrival::Packet(packet) => {
+                    assert!(packet.len() <= MAX_PACKET + 36);
+                    packet.to_vec()
+                }
+                Arrival::Train { head, payload } => {
+                    assert!(head.len() <= 124 && payload.len() < MIN_SIZE as usize / 4);
+                    let _ = Train::parse(head, payload.len() as u32);
+                    let mut bytes = vec![0; payload.len()];
+                    payload.copy(0, &mut bytes);
+                    bytes
+                }
+            };
+            std::hint::black_box((meta, bytes.iter().fold(0u8, |sum, byte| sum ^ byte)));
         });
     }
 
     fn hand_over(&self, slot: u16, fd: BorrowedFd<'_>, u: &mut Unstructured<'_>) -> Result<()> {
-        let mut message = *b"avr1\0\0";
+        let mut message = *b"avr2\0\0";
         message[4..].copy_from_slice(&slot.to_le_bytes());
         if u.ratio(1, 32)? {
             message[usize::from(u8::arbitrary(u)?) % 6] ^= 1;

@@ -8,6 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use adverb_wire::Train;
 use adverb_wire::icrc::{self, Addressing};
 
 use crate::node::ip_of;
@@ -73,8 +74,28 @@ pub struct WireCounters {
 pub struct Parcel {
     pub from: usize,
     pub to: usize,
-    /// From the BTH to the pad.
+    /// A packet from the BTH to the pad, or the payload of the train.
     pub bytes: Vec<u8>,
+    pub train: Option<Train>,
+}
+
+impl Parcel {
+    /// The queue pair that it is for.
+    pub fn destination(&self) -> Option<u32> {
+        match &self.train {
+            Some(train) => Some(train.first().bth.dest_qp),
+            None => destination(&self.bytes),
+        }
+    }
+
+    pub fn packets(&self) -> u64 {
+        packets_of(self.train.as_ref())
+    }
+}
+
+/// How many packets travel: those of the train, or one.
+fn packets_of(train: Option<&Train>) -> u64 {
+    train.map_or(1, |train| train.packets().into())
 }
 
 #[derive(Debug, Default)]
@@ -112,7 +133,7 @@ impl Fabric {
         }
     }
 
-    /// Takes a packet. `recovery` is how long a connection needs to get over the worst.
+    /// Takes a packet, or the payload of a train, which is lost, doubled or late as a whole. `recovery` is how long a connection needs to get over the worst.
     pub fn send(
         &mut self,
         now: u64,
@@ -120,9 +141,9 @@ impl Fabric {
         (from, to): (usize, usize),
         harm: &mut Harm,
         recovery: u64,
-        bytes: &[u8],
+        (bytes, train): (&[u8], Option<&Train>),
     ) -> Fate {
-        self.counters.sent += 1;
+        self.counters.sent += packets_of(train);
         let f = self.faults;
         let mut fate = Fate::Sent;
         let mut delay = 0;
@@ -154,11 +175,11 @@ impl Fabric {
             Fate::Corrupted => {
                 self.counters.corrupted += 1;
                 let mut copy = self.buffer(bytes);
-                // What the ICRC does not see is not damage.
-                if damage(random, from, to, &mut copy) {
+                // What the ICRC does not see is not damage. Trains have none; where they travel, nothing is damaged.
+                if train.is_some() || damage(random, from, to, &mut copy) {
                     self.spare.push(copy);
                 } else {
-                    self.fly(now + f.latency, from, to, copy);
+                    self.fly(now + f.latency, (from, to), copy, None);
                 }
                 return fate;
             }
@@ -179,11 +200,12 @@ impl Fabric {
             *newest = at;
         }
         let copy = self.buffer(bytes);
-        self.fly(at, from, to, copy);
+        self.fly(at, (from, to), copy, train);
         if fate == Fate::Doubled {
             // After the first, so that it does not open a gap before others.
             let again = self.buffer(bytes);
-            self.fly(at + random.below(f.latency * 4 + 1), from, to, again);
+            let later = at + random.below(f.latency * 4 + 1);
+            self.fly(later, (from, to), again, train);
         }
         fate
     }
@@ -195,8 +217,13 @@ impl Fabric {
         copy
     }
 
-    fn fly(&mut self, at: u64, from: usize, to: usize, bytes: Vec<u8>) {
-        let parcel = Some(Parcel { from, to, bytes });
+    fn fly(&mut self, at: u64, (from, to): (usize, usize), bytes: Vec<u8>, train: Option<&Train>) {
+        let parcel = Some(Parcel {
+            from,
+            to,
+            bytes,
+            train: train.copied(),
+        });
         let index = match self.empty.pop() {
             Some(i) => {
                 self.parcels[i as usize] = parcel;
@@ -231,8 +258,9 @@ impl Fabric {
     pub fn pop(&mut self) -> Option<Parcel> {
         let Reverse((_, _, index)) = self.heap.pop()?;
         self.empty.push(index);
-        self.counters.delivered += 1;
-        self.parcels[index as usize].take()
+        let parcel = self.parcels[index as usize].take();
+        self.counters.delivered += parcel.as_ref().map_or(0, Parcel::packets);
+        parcel
     }
 
     /// The next packet's node is not listening; it looks again at `at`.
@@ -251,12 +279,12 @@ impl Fabric {
         self.parcels
             .iter()
             .flatten()
-            .any(|p| destination(&p.bytes) == Some(num))
+            .any(|p| p.destination() == Some(num))
     }
 }
 
 /// The destination queue pair in a packet.
-pub fn destination(bytes: &[u8]) -> Option<u32> {
+fn destination(bytes: &[u8]) -> Option<u32> {
     match bytes.get(5..8)? {
         [a, b, c] => Some(u32::from_be_bytes([0, *a, *b, *c])),
         _ => None,

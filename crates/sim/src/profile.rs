@@ -37,6 +37,8 @@ pub(crate) struct Profile {
     pub(crate) windows: u32,
     /// Chance that a NIC cannot send all it wants at once.
     pub(crate) choke: u32,
+    /// The longest train, in bytes; 0 where the wire carries none.
+    pub(crate) train: u32,
     /// Local ACK timeout of all connections.
     pub(crate) timeout: u8,
     /// RNR retries and retries are few, so that giving up is legal.
@@ -107,6 +109,7 @@ impl Profile {
             inline: random.pick(&[0, 3000, 9000]),
             windows: random.pick(&[0, 0, 200, 800]),
             choke: random.pick(&[0, 0, 1000]),
+            train: random.pick(&[0, 1_500, 5_000, 65_536]),
             timeout: random.pick(&[5, 6, 8]),
             impatient: false,
         }

@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-use adverb_engine::{Counters, Dest, Instant, PacketMeta, Qp};
-use adverb_wire::{Packet, Transport};
+use adverb_engine::{Counters, Dest, Instant, PacketMeta, Qp, Transmit};
+use adverb_wire::{Packet, Train, Transport};
 
-use crate::fabric::{Fabric, Fate, Harm, Parcel, destination};
+use crate::fabric::{Fabric, Fate, Harm, Parcel};
 use crate::node::{Node, View, ip_of};
 use crate::oracle::{Conn, Endpoint};
 use crate::profile::Profile;
@@ -32,6 +32,7 @@ pub struct Stats {
     pub xrc: u64,
     /// Completion queues that overran.
     pub overruns: u64,
+    pub trains: u64,
     pub virtual_ns: u64,
 }
 
@@ -48,8 +49,27 @@ impl Stats {
         self.through_windows += other.through_windows;
         self.xrc += other.xrc;
         self.overruns += other.overruns;
+        self.trains += other.trains;
         self.virtual_ns += other.virtual_ns;
     }
+}
+
+/// The next train of a queue pair, its payload in `out`.
+fn load(
+    qp: &mut Qp,
+    now: Instant,
+    view: &mut View<'_>,
+    most: u32,
+    out: &mut Vec<u8>,
+) -> Option<Train> {
+    let departure = qp.next_train(now, view, 1, most)?;
+    let train = *departure.train();
+    out.resize(out.len().max(train.len() as usize), 0);
+    qp.depart(now, &departure, view, out).ok()?;
+    let mut head = [0; Train::MAX_HEAD];
+    let len = train.emit(&mut head);
+    assert_eq!(Train::parse(&head[..len], train.len()), Ok(train));
+    Some(train)
 }
 
 /// Queue pairs are numbered from here on, and no number is used twice.
@@ -192,10 +212,22 @@ impl World {
                 choked = true;
                 break;
             }
-            let Some(tx) = qp.poll_transmit(now, &mut view, &mut self.packet) else {
-                break;
+            let train = match self.profile.train {
+                0 => None,
+                most => load(qp, now, &mut view, most, &mut self.packet),
+            };
+            let tx = match &train {
+                Some(train) => Transmit {
+                    len: train.len() as usize,
+                    dest: Dest::Connected,
+                },
+                None => match qp.poll_transmit(now, &mut view, &mut self.packet) {
+                    Some(tx) => tx,
+                    None => break,
+                },
             };
             sent += 1;
+            self.stats.trains += u64::from(train.is_some());
             assert!(
                 sent < 1_000_000,
                 "queue pair {:#x} sends without end",
@@ -219,10 +251,15 @@ impl World {
                 (ep.node, to),
                 harm,
                 self.profile.recovery(),
-                bytes,
+                (bytes, train.as_ref()),
             );
             if self.trace.is_on() {
-                let packet = Packet::parse(bytes).expect("what we send can be parsed");
+                let packet = match &train {
+                    Some(train) => format!("{} ... x{}", train.first(), train.packets()),
+                    None => Packet::parse(bytes)
+                        .expect("what we send can be parsed")
+                        .to_string(),
+                };
                 let mark = match fate {
                     Fate::Sent => String::new(),
                     other => format!("  ({other:?})").to_lowercase(),
@@ -312,24 +349,20 @@ impl World {
     }
 
     fn deliver(&mut self, parcel: &Parcel) {
-        let num = destination(&parcel.bytes).unwrap_or(0);
-        let packet = match Packet::parse(&parcel.bytes) {
-            Ok(packet) => packet,
-            Err(e) => panic!("what was sent cannot be parsed: {e}"),
-        };
+        let num = parcel.destination().unwrap_or(0);
         let found = num
             .checked_sub(FIRST_NUM)
             .and_then(|i| *self.directory.get(i as usize)?)
             .filter(|e| self.endpoints[*e].node == parcel.to);
         let Some(e) = found else {
-            self.nowhere += 1;
+            self.nowhere += parcel.packets();
             return;
         };
         let ep = &self.endpoints[e];
         let wrong_peer = ep.transport != Transport::Ud
             && ep.cell.as_ref().is_none_or(|c| c.peer_node != parcel.from);
         if wrong_peer {
-            self.nowhere += 1;
+            self.nowhere += parcel.packets();
             return;
         }
         let meta = PacketMeta {
@@ -337,6 +370,23 @@ impl World {
             dst: ip_of(parcel.to),
             traffic_class: 0,
             hop_limit: 64,
+        };
+        if let Some(train) = &parcel.train {
+            let mut payload = parcel.bytes.clone();
+            let dropped = self.with(e, |qp, view, now| {
+                qp.handle_train(now, &meta, train, view, &mut payload)
+            });
+            if dropped > Some(0) && self.trace.is_on() {
+                self.trace.note(
+                    self.now,
+                    format_args!("{num:#x} drops {dropped:?} of {} ...", train.first()),
+                );
+            }
+            return;
+        }
+        let packet = match Packet::parse(&parcel.bytes) {
+            Ok(packet) => packet,
+            Err(e) => panic!("what was sent cannot be parsed: {e}"),
         };
         let outcome = self.with(e, |qp, view, now| {
             qp.handle_packet(now, &meta, &packet, view)

@@ -119,3 +119,66 @@ fn a_waiting_producer_is_not_forgotten() {
         );
     });
 }
+
+/// Two slots that two threads fill: the second may be complete first, and the consumer sees neither before the first is.
+#[test]
+fn slots_are_seen_in_the_order_of_their_space() {
+    model(|| {
+        let (mut producer, mut consumer) = pair();
+        let mut first = producer.reserve(4).unwrap();
+        let mut second = producer.reserve(4).unwrap();
+        let senders = [
+            thread::spawn(move || {
+                first.write(0, &1u32.to_ne_bytes());
+                drop(first);
+            }),
+            thread::spawn(move || {
+                second.write(0, &2u32.to_ne_bytes());
+                drop(second);
+            }),
+        ];
+        let mut next = 1u32;
+        let mut look = |consumer: &mut Consumer| {
+            if let Some(record) = consumer.next().unwrap() {
+                let mut bytes = [0; 4];
+                record.copy(0, &mut bytes);
+                assert_eq!(bytes, next.to_ne_bytes());
+                next += 1;
+            }
+            next
+        };
+        look(&mut consumer);
+        look(&mut consumer);
+        for sender in senders {
+            sender.join().unwrap();
+        }
+        look(&mut consumer);
+        look(&mut consumer);
+        assert_eq!(look(&mut consumer), 3);
+    });
+}
+
+/// A record that is read in place is not overwritten before it is dropped, however much the producer has to send.
+#[test]
+fn a_record_stays_until_it_is_dropped() {
+    model(|| {
+        let (mut producer, mut consumer) = pair();
+        // Nearly a lap, so that what comes next needs the space of the record that is being read.
+        for n in 0..7u32 {
+            producer.push(&[&(VALID | n).to_ne_bytes()]).unwrap();
+        }
+        let sender = thread::spawn(move || {
+            for _ in 0..2 {
+                let _ = producer.push(&[&[0xff; 4]]);
+            }
+        });
+        for n in 0..2u32 {
+            let record = consumer.next().unwrap().unwrap();
+            thread::yield_now();
+            let mut bytes = [0; 4];
+            record.copy(0, &mut bytes);
+            assert_eq!(bytes, (VALID | n).to_ne_bytes());
+        }
+        sender.join().unwrap();
+    });
+}

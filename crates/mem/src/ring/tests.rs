@@ -24,6 +24,48 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
+    /// Slots are filled and dropped in any order, records are taken in place or copied: they come in the order in which
+    /// their space was taken, and none before it is complete.
+    #[test]
+    fn records_in_place_keep_their_order(ops in prop::collection::vec((0u8..4, 0usize..900, any::<u8>()), 0..300)) {
+        let (mut producer, mut consumer) = pair(MIN_SIZE);
+        let watch = consumer.watch();
+        let mut oracle: VecDeque<(u32, Vec<u8>)> = VecDeque::new();
+        let mut open = Vec::new();
+        let mut number = 0;
+        for (op, len, byte) in ops {
+            match op {
+                0 => {
+                    let Ok(mut slot) = producer.reserve(len) else { continue };
+                    number += 1;
+                    let record = vec![byte; len];
+                    let half = len / 2;
+                    slot.write(half, &record[half..]);
+                    slot.target(0).put(0, &record[..half]);
+                    open.push((number, slot));
+                    oracle.push_back((number, record));
+                }
+                1 if !open.is_empty() => drop(open.remove(len % open.len())),
+                1 => {}
+                2 | 3 => {
+                    let front = oracle.front().map(|(number, _)| *number);
+                    let ready = front.is_some_and(|front| open.iter().all(|(number, _)| *number != front));
+                    prop_assert_eq!(watch.is_ready(), ready);
+                    let record = consumer.next().unwrap();
+                    prop_assert_eq!(record.is_some(), ready);
+                    let Some(record) = record else { continue };
+                    let (_, expected) = oracle.pop_front().unwrap();
+                    let mut got = vec![0; record.len()];
+                    let cut = record.len() / 3;
+                    record.copy(0, &mut got[..cut]);
+                    record.source(cut).copy(0, &mut got[cut..]);
+                    prop_assert_eq!(got, expected);
+                }
+                _ => unreachable!(),
+            }
+        }
+    }
+
     #[test]
     fn what_goes_in_comes_out_in_order(ops in prop::collection::vec(op(), 0..400)) {
         let (mut producer, mut consumer) = pair(MIN_SIZE);
@@ -94,6 +136,39 @@ proptest! {
                     Ok(None) => break,
                     Err(_) => receives = false,
                 }
+            }
+        }
+    }
+
+    /// The same while a record is read in place: its length stays what it was, and nothing beyond it is reached.
+    #[test]
+    fn a_record_in_place_keeps_its_length_whatever_the_peer_writes(
+        lens in prop::collection::vec(0usize..1000, 1..40),
+        lies in prop::collection::vec((0u32..1024, any::<u32>()), 1..40),
+    ) {
+        let (mut producer, fd) = create(MIN_SIZE).unwrap();
+        let mut consumer = open(&fd).unwrap();
+        let liar = Mapping::new(&fd, CONTROL_BYTES + MIN_SIZE as usize).unwrap();
+        let liar = Storage::new(liar, MIN_SIZE);
+        for (len, (at, lie)) in lens.into_iter().zip(lies.into_iter().cycle()) {
+            let Ok(mut slot) = producer.reserve(len) else { break };
+            slot.write(0, &vec![1; len]);
+            drop(slot);
+            let Ok(Some(record)) = consumer.next() else { break };
+            let before = record.len();
+            liar.copy_in(at * 4, &lie.to_ne_bytes());
+            for position in (0..MIN_SIZE).step_by(LINE as usize) {
+                liar.header(position).store(lie | VALID, Ordering::Relaxed);
+            }
+            prop_assert_eq!(record.len(), before);
+            let mut bytes = vec![0; before];
+            record.source(0).copy(0, &mut bytes);
+            record.copy(0, &mut bytes);
+            drop(record);
+            // What it sees next was forged; sending goes on or fails, and that is all.
+            let _ = consumer.next().map(|record| record.map(|record| record.len()));
+            for position in (0..MIN_SIZE).step_by(LINE as usize) {
+                liar.header(position).store(0, Ordering::Relaxed);
             }
         }
     }

@@ -90,8 +90,8 @@ fn main() -> ExitCode {
         stats.binds, stats.unbinds, stats.through_windows
     );
     println!(
-        "{} messages over XRC, {} completion queues overran",
-        stats.xrc, stats.overruns
+        "{} messages over XRC, {} completion queues overran, {} trains",
+        stats.xrc, stats.overruns, stats.trains
     );
     println!(
         "{took:.1} s, of which {on_cpu:.1} s on a core: {:.0} messages a second on one core",
