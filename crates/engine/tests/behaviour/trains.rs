@@ -560,3 +560,44 @@ fn a_train_goes_on_from_its_middle() {
     assert_eq!(p.b.qp.counters().duplicates, 5);
     assert_eq!(p.b.world.bytes(there), p.a.world.bytes(here));
 }
+
+/// What cannot be moved in one go is moved packet by packet, from where the entry was filled to before the attempt.
+#[test]
+fn a_train_that_is_stuck_half_way_leaves_the_entry_as_it_was() {
+    /// Memory that cannot be reached at the second request, and can later.
+    struct Stuck(Vec<u8>, u32);
+    impl Unload for Stuck {
+        fn unload(&mut self, host: &mut dyn Host, to: &MemAccess, at: u64) -> Result<(), KeyError> {
+            self.1 += 1;
+            match self.1 {
+                2 => Err(KeyError::Unknown { key: to.key.0 }),
+                _ => self.0.unload(host, to, at),
+            }
+        }
+        fn look(&mut self, at: u64, out: &mut [u8]) {
+            self.0.look(at, out);
+        }
+    }
+    let mut p = Pair::rc();
+    let here = p.a.world.register(pattern(5000, 3));
+    let there = p.b.world.register(vec![0; 5000]);
+    p.b.recv(7, &[there.sge(0, 2000), there.sge(2000, 3000)]);
+    p.a.send(1, SendOp::Send, &[here.sge(0, 5000)]);
+    // The first train goes well; the second one is stuck where the pieces of the entry meet.
+    for (most, stuck) in [(1024, 9), (8192, 0)] {
+        let d = p.a.qp.next_train(p.a.now, &mut p.a.world, 1, most).unwrap();
+        let train = *d.train();
+        let mut payload = vec![0; train.len() as usize];
+        p.a.qp
+            .depart(p.a.now, &d, &mut p.a.world, &mut payload)
+            .unwrap();
+        let mut payload = Stuck(payload, stuck);
+        let dropped =
+            p.b.qp
+                .handle_train(p.b.now, &META, &train, &mut p.b.world, &mut payload);
+        assert_eq!(dropped, 0);
+    }
+    p.drive();
+    assert_eq!(p.b.world.bytes(there), p.a.world.bytes(here));
+    assert_eq!(p.b.world.recv_statuses(), [(7, WcStatus::Success)]);
+}
