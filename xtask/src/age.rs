@@ -43,7 +43,7 @@ const FORGOTTEN_WITHIN: Duration = Duration::from_secs(20);
 
 /// What the one that stays may hold more at the end than at the first report.
 struct Budget {
-    resident_kib: u64,
+    private_kib: u64,
     descriptors: u64,
     mappings: u64,
     /// An empty poll may cost so many times what it did, and this besides.
@@ -52,7 +52,7 @@ struct Budget {
 }
 
 const BUDGET: Budget = Budget {
-    resident_kib: 1024,
+    private_kib: 1024,
     descriptors: 2,
     mappings: 8,
     poll_factor: 2.0,
@@ -317,7 +317,7 @@ impl Budget {
             }
         };
         for (name, more) in [
-            ("resident_kib", self.resident_kib),
+            ("private_kib", self.private_kib),
             ("descriptors", self.descriptors),
             ("mappings", self.mappings),
             ("threads", 0),
@@ -344,14 +344,12 @@ mod tests {
     #[test]
     fn growth_beyond_a_budget_is_told_and_within_it_is_not() {
         let young =
-            report("connected 0 resident_kib 4000 descriptors 20 mappings 90 threads 2 poll_ns 50");
-        let same = report(
-            "connected 0 resident_kib 5000 descriptors 22 mappings 95 threads 2 poll_ns 140",
-        );
+            report("connected 0 private_kib 4000 descriptors 20 mappings 90 threads 2 poll_ns 50");
+        let same =
+            report("connected 0 private_kib 5000 descriptors 22 mappings 95 threads 2 poll_ns 140");
         assert!(BUDGET.exceeded(&young, &same).is_empty());
-        let old = report(
-            "connected 1 resident_kib 9000 descriptors 23 mappings 99 threads 3 poll_ns 151",
-        );
+        let old =
+            report("connected 1 private_kib 9000 descriptors 23 mappings 99 threads 3 poll_ns 151");
         assert_eq!(BUDGET.exceeded(&young, &old).len(), 6);
         let silent = report("connected 0");
         assert!(
