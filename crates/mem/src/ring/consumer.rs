@@ -117,12 +117,6 @@ impl Consumer {
 
     /// Gives the space of everything that has been read back to the producer.
     fn release(&mut self) {
-        let mut at = self.released;
-        while at != self.position {
-            // Release: whoever watches and finds the zero also finds that the position has moved on.
-            self.storage.header(at).store(0, Ordering::Release);
-            at = at.wrapping_add(LINE);
-        }
         self.released = self.position;
         self.storage.head().store(self.released, Ordering::Release);
         fence(Ordering::SeqCst);
@@ -208,7 +202,7 @@ impl Watch {
     ///
     /// While another thread pops, the answer may be about a record that it takes. A "no" is always true for some
     /// moment during the call: a record that was there all the while is not overlooked, because a header that was
-    /// zeroed after it had been read shows together with the new position.
+    /// overwritten after it had been read shows together with the new position.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let mut position = self.position.load(Ordering::Relaxed);

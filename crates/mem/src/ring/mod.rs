@@ -17,16 +17,18 @@
 //! ring 0.09 to 0.24 µs.
 //!
 //! The price: a consumer must never mistake old bytes for a header. So the place where the next record will begin
-//! always holds zero. The consumer sees to that: before it gives space back it zeroes the first word of each line in
-//! it, and the producer never fills the last line of the free space. Space is given back in pieces of an eighth of
-//! the ring, so on most packets the consumer writes nothing shared at all.
+//! always holds zero. The producer sees to that: it zeroes the place behind a record before the record is there, and
+//! never fills the last line of the free space. Behind a short record it zeroes one line further, after the fact, so that
+//! it need not fetch a line while somebody waits. The consumer writes nothing to the records, and it gives space back in
+//! pieces of an eighth of the ring, so on most packets it writes nothing shared at all.
 //!
 //! # Memory ordering
 //!
 //! - The producer writes the bytes of a record, then its header with release. The consumer loads the header with
 //!   acquire, so it sees the bytes.
-//! - The consumer reads the bytes and zeroes the headers, then stores `head` with release. The producer loads `head`
-//!   with acquire, so its writes to that space come after both.
+//! - The consumer reads the bytes, then stores `head` with release. The producer loads `head` with acquire, so its
+//!   writes to that space come after that.
+//! - The zero behind a record is written before its header, by whoever takes its space; spaces are taken under a lock.
 //!
 //! # Records in place
 //!

@@ -14,6 +14,8 @@ pub struct Producer {
     tail: u32,
     /// Our copy of the consumer's `head`, refreshed only when the space it grants is used up.
     head: u32,
+    /// Where a header was zeroed ahead of time.
+    zeroed: u32,
 }
 
 /// Why a record was not written.
@@ -41,6 +43,7 @@ impl Producer {
             storage,
             tail: 0,
             head: 0,
+            zeroed: 0,
         }
     }
 
@@ -60,6 +63,7 @@ impl Producer {
         self.storage
             .header(position)
             .store(VALID | len, Ordering::Release);
+        self.zero_ahead();
         Ok(())
     }
 
@@ -89,7 +93,25 @@ impl Producer {
         }
         let position = self.tail;
         self.tail = position.wrapping_add(space);
+        // Whoever watches the ring and finds what we write over an old header finds also that the consumer has moved on.
+        fence(Ordering::Release);
+        if self.tail != self.zeroed {
+            self.zero(self.tail);
+        }
         Ok((position, len))
+    }
+
+    /// Zeroes the header behind the next record, should that be short: the line comes to this core while nobody waits for
+    /// it, and is here when the record is written.
+    fn zero_ahead(&mut self) {
+        if self.fits(LINE) {
+            self.zeroed = self.tail.wrapping_add(LINE);
+            self.zero(self.zeroed);
+        }
+    }
+
+    fn zero(&self, position: u32) {
+        self.storage.header(position).store(0, Ordering::Relaxed);
     }
 
     /// A line behind the record stays free: that is where the consumer finds the zero that ends the records.
