@@ -115,6 +115,10 @@ impl Nic {
             let may_owe = look == Look::Quick && !self.fabric.is_led();
             let mut ask_sockets = self.fabric.has_sockets();
             for round in 1.. {
+                if round > 1 && look == Look::Quick {
+                    // A batch of long messages takes longer than a program that polls is expected to be away.
+                    self.fabric.note_user(clock::now());
+                }
                 let (mut taken, mut more) = self.take_inbound(now, may_owe, dirty);
                 let (datagrams, full) = match ask_sockets {
                     true => self.take_datagrams(now, look, dirty),
