@@ -24,6 +24,18 @@ const TICK: Timespec = Timespec {
 /// An application that drove this long ago is still driving.
 const RECENT_NS: u64 = 50_000;
 
+/// An application that drove this long ago looks all the time, unless it stops just now.
+const LOOKING_NS: u64 = 10_000;
+
+/// Where one thing comes after the other, it may have been kept from looking by the thread that asks.
+const KEPT_NS: u64 = 300_000;
+
+/// Whether it goes on looking shows after this.
+const A_MOMENT: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 50_000,
+};
+
 /// Ticks without anything happening after which the thread leaves the field to the leader.
 const TICKS_BEFORE_PARKING: u32 = 20;
 
@@ -69,36 +81,73 @@ fn run(nic: &Nic) {
         // Whoever finds work here that the application had no eye for keeps watching: then it waits
         // in a way that does not drive, for instance by looking at its memory. Of one that polls
         // a stream there is always some work to be found, and it needs no help.
-        found_work = watch(nic);
+        found_work = match watch(nic) {
+            Found::Work => true,
+            Found::Nothing => false,
+            Found::SomebodyAtIt => {
+                tick(nic);
+                false
+            }
+        };
     }
 }
 
-/// Sleeps on everything, and drives what woke it. True when there was work, and the application is known not to look
-/// for it all the time.
-fn watch(nic: &Nic) -> bool {
+/// What came of watching.
+enum Found {
+    /// Work, and the application is known not to look for it all the time.
+    Work,
+    Nothing,
+    /// There is work, and another thread is doing it.
+    SomebodyAtIt,
+}
+
+/// Sleeps on everything, and drives what woke it.
+fn watch(nic: &Nic) -> Found {
     nic.pay();
-    let slept = match nic.fabric.fall_asleep_for_kick() {
-        Some(sleep) => sleep.uncancelled(),
-        None => Ok(()),
-    };
+    let sleep = nic.fabric.fall_asleep_for_kick();
+    let awake = sleep.is_none();
+    let slept = sleep.map_or(Ok(()), |sleep| sleep.uncancelled());
     nic.fabric.wake_up();
     nic.fabric.take_kick();
+    nic.service_wakeups();
+    if sees_to_it(nic, if awake { KEPT_NS } else { LOOKING_NS }) {
+        return Found::SomebodyAtIt;
+    }
     let woken = clock::now();
-    let worked = slept.is_ok() && nic.work_on_waking();
+    let worked = slept.is_ok() && nic.drive(woken);
     if worked {
         nic.fabric.note_neglect(woken);
     }
-    worked && nic.fabric.is_neglected(woken)
+    match worked {
+        true if nic.fabric.is_neglected(woken) => Found::Work,
+        // Whoever sleeps for an event is not helped by a thread that polls in between.
+        false if awake && !nic.fabric.someone_is_armed() => Found::SomebodyAtIt,
+        _ => Found::Nothing,
+    }
 }
 
 /// Leaves the NIC to the application for a tick, or until a peer rings.
 fn tick(nic: &Nic) {
     let rung = nic.fabric.wait_for_kick_or_bell(&TICK);
     // Without a bell, too: the death of a peer shows only here while the application polls.
-    if nic.service_wakeups() || rung {
+    if (nic.service_wakeups() || rung) && !sees_to_it(nic, LOOKING_NS) {
         // To the end: a bell rang once for all of it.
         while nic.drive(clock::now()) {}
     }
+}
+
+/// Whether a thread of the application, which has driven within `lately_ns`, looks after what has woken this one. A peer rings for a program that polls, too, when
+/// that was held up for some microseconds; if two threads looked then, they would hold up each other, and be rung for all
+/// the more.
+fn sees_to_it(nic: &Nic, lately_ns: u64) -> bool {
+    let now = clock::now().as_nanos();
+    let silent_for = now.saturating_sub(nic.fabric.last_user_drive());
+    if silent_for > lately_ns || nic.fabric.someone_is_armed() || nic.fabric.is_led() {
+        return false;
+    }
+    nic.fabric.wait_for_kick(Some(&A_MOMENT));
+    // A pass that began after the bell has found what was there then.
+    nic.fabric.last_user_drive() > now
 }
 
 fn block_signals() -> libc::sigset_t {
