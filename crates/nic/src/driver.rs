@@ -18,7 +18,7 @@ use crate::fabric::{self, Way, Woken, same_peer};
 use crate::nic::Nic;
 use crate::qp::{LAST_WORDS_NS, QpCell, State, Stuck};
 use crate::sync::LockExt;
-use crate::{clock, multicast, owed};
+use crate::{clock, multicast, owed, thread};
 
 /// Packets taken from one link before what they caused is sent: acknowledgements coalesce over a
 /// batch, and a peer that sends without end cannot keep its answers from going out.
@@ -29,6 +29,9 @@ const FULL_LOOK: u32 = 8;
 
 /// After so many packets of one queue pair the process says again that it is awake.
 const SENDING_NOTE: u32 = 16;
+
+/// And with each packet that is as long as this.
+const LONG: usize = 2048;
 
 /// How often a pass looks for more, so that a flood does not keep an application thread for ever.
 const ROUNDS: usize = 8;
@@ -103,6 +106,17 @@ impl Nic {
         self.pass(now, Look::Thorough)
     }
 
+    /// In the middle of a pass that takes long: this thread does not look for a while, and will. Peers ring for a process
+    /// that has not looked for ten microseconds, and its NIC thread looks in the place of an application that has not for
+    /// some more; both would find nothing but the locks of the thread that is at work.
+    pub(crate) fn note_going_on(&self) {
+        let now = clock::now();
+        self.fabric.note_drive(now);
+        if !thread::is_this() {
+            self.fabric.note_user(now);
+        }
+    }
+
     fn pass(&self, now: Instant, look: Look) -> bool {
         self.fabric.note_drive(now);
         self.fabric.remind(now);
@@ -115,10 +129,6 @@ impl Nic {
             let may_owe = look == Look::Quick && !self.fabric.is_led();
             let mut ask_sockets = self.fabric.has_sockets();
             for round in 1.. {
-                if round > 1 && look == Look::Quick {
-                    // A batch of long messages takes longer than a program that polls is expected to be away.
-                    self.fabric.note_user(clock::now());
-                }
                 let (mut taken, mut more) = self.take_inbound(now, may_owe, dirty);
                 let (datagrams, full) = match ask_sockets {
                     true => self.take_datagrams(now, look, dirty),
@@ -206,8 +216,7 @@ impl Nic {
         while let Some(tx) = state.machine.poll_transmit(now, &mut cell.view(), buf) {
             sent += 1;
             if sent.is_multiple_of(SENDING_NOTE) {
-                // Whoever sends a lot does not look for long, and will. Nobody need ring for that.
-                self.fabric.note_drive(clock::now());
+                self.note_going_on();
             }
             let target = match tx.dest {
                 Dest::Connected => state.way.as_ref().zip(state.meta),
@@ -325,6 +334,9 @@ impl Nic {
         let Ok(packet) = Packet::parse(bytes) else {
             return count(&self.counters.malformed);
         };
+        if bytes.len() >= LONG {
+            self.note_going_on();
+        }
         let number = packet.bth.dest_qp;
         if number == multicast::ALL_MEMBERS {
             return self.handle_group(now, meta, &packet, dirty);

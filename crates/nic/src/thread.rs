@@ -6,6 +6,7 @@
 //! application thread sleeps on the NIC's wake-ups itself and has done so for a while.
 //! It never spins.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use rustix::event::Timespec;
@@ -39,6 +40,16 @@ const A_MOMENT: Timespec = Timespec {
 /// Ticks without anything happening after which the thread leaves the field to the leader.
 const TICKS_BEFORE_PARKING: u32 = 20;
 
+thread_local! {
+    static IS_THIS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether it is the NIC thread that asks.
+pub(crate) fn is_this() -> bool {
+    // While a thread ends, it has been one of the application's.
+    IS_THIS.try_with(Cell::get).unwrap_or(false)
+}
+
 /// Starts the thread. It lives as long as the process.
 pub(crate) fn start(nic: &Arc<Nic>) -> Result<(), NicError> {
     let nic = Arc::clone(nic);
@@ -55,6 +66,7 @@ pub(crate) fn start(nic: &Arc<Nic>) -> Result<(), NicError> {
 }
 
 fn run(nic: &Nic) {
+    IS_THIS.set(true);
     let mut quiet_ticks = 0;
     let mut found_work = false;
     loop {
@@ -85,7 +97,12 @@ fn run(nic: &Nic) {
             Found::Work => true,
             Found::Nothing => false,
             Found::SomebodyAtIt => {
-                tick(nic);
+                // Sleeping on what wakes would be no sleep. Who waits for an event cannot wait for a tick, though.
+                if nic.fabric.someone_is_armed() {
+                    nic.fabric.wait_for_kick(Some(&A_MOMENT));
+                } else {
+                    tick(nic);
+                }
                 false
             }
         };
@@ -110,7 +127,13 @@ fn watch(nic: &Nic) -> Found {
     nic.fabric.wake_up();
     nic.fabric.take_kick();
     nic.service_wakeups();
-    if sees_to_it(nic, if awake { KEPT_NS } else { LOOKING_NS }) {
+    let lately = match (awake, nic.fabric.is_neglected(clock::now())) {
+        (true, _) => KEPT_NS,
+        (false, false) => LOOKING_NS,
+        // It looks for what it has sent, and then into its memory.
+        (false, true) => 0,
+    };
+    if sees_to_it(nic, lately) {
         return Found::SomebodyAtIt;
     }
     let woken = clock::now();
@@ -120,8 +143,7 @@ fn watch(nic: &Nic) -> Found {
     }
     match worked {
         true if nic.fabric.is_neglected(woken) => Found::Work,
-        // Whoever sleeps for an event is not helped by a thread that polls in between.
-        false if awake && !nic.fabric.someone_is_armed() => Found::SomebodyAtIt,
+        false if nic.fabric.has_inbound() || nic.fabric.reads_sockets() => Found::SomebodyAtIt,
         _ => Found::Nothing,
     }
 }

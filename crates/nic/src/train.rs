@@ -9,7 +9,6 @@ use adverb_link::Meta;
 use adverb_mem::{Source, Target};
 use adverb_wire::{GSI_QPN, Train};
 
-use crate::clock;
 use crate::driver::list_owned;
 use crate::fabric::same_peer;
 use crate::host::View;
@@ -25,8 +24,7 @@ const LEAST: u32 = 1024;
 /// a single message wait for both copies; at this length they overlap, and what a train costs beside them no longer shows.
 const MOST: u32 = 16 * 1024;
 
-/// After copying so many bytes the process says again that it is awake: peers ring for one that has not looked for ten
-/// microseconds, which wakes a thread that finds nothing but the locks of the one that copies.
+/// After copying so many bytes the process says again that it is awake.
 const NOTE_EVERY: u32 = 16 * 1024;
 
 impl Nic {
@@ -69,8 +67,7 @@ impl Nic {
             *last_sent = now;
             unnoted += train.len();
             if unnoted >= NOTE_EVERY {
-                // Whoever sends a lot does not look for long, and will. Nobody need ring for that.
-                self.fabric.note_drive(clock::now());
+                self.note_going_on();
                 unnoted = 0;
             }
         }
@@ -138,7 +135,7 @@ impl Nic {
             list_owned(dirty, cell);
         }
         if len >= NOTE_EVERY / 2 {
-            self.fabric.note_drive(clock::now());
+            self.note_going_on();
         }
     }
 }
