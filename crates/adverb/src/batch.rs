@@ -6,10 +6,9 @@ use std::ptr;
 use adverb_abi::inline;
 
 use crate::buffer::Buffer;
-use crate::error::Error;
 use crate::poster::{Poster, Submit, sealed};
 use crate::qp::{QpInner, QueuePair};
-use crate::request::{PostFlags, Posted, Rejected, Request, Staged};
+use crate::request::{BatchError, Memory, PostFlags, Posted, Rejected, Request, Stage};
 use crate::sync::lock;
 use crate::sys;
 use crate::transport::Transport;
@@ -17,7 +16,7 @@ use crate::transport::Transport;
 /// The requests of a batch and where they will go.
 pub(crate) struct Staging<'a> {
     qp: &'a QpInner,
-    staged: &'a mut Vec<Staged>,
+    stage: &'a mut Stage,
 }
 
 impl sealed::Sealed for &mut Staging<'_> {}
@@ -26,9 +25,25 @@ impl Submit for &mut Staging<'_> {
     type Outcome = Posted;
 
     fn submit(self, request: Result<Request, Rejected>) -> Posted {
-        let staged = self.qp.claim(&mut lock(&self.qp.send.slab), request?)?;
+        let request = request?;
+        let Stage { requests, inline } = &mut *self.stage;
+        let before = inline.len();
+        // A length that the queue pair does not take is refused before anything is copied.
+        if let Some(bytes) = request.lent()
+            && bytes.len() <= self.qp.max_inline as usize
+        {
+            inline.extend_from_slice(bytes);
+        }
+        let mut staged = self
+            .qp
+            .claim(&mut lock(&self.qp.send.slab), request)
+            .inspect_err(|_| inline.truncate(before))?;
+        if staged.memory == Memory::Lent {
+            // They may still move: only where they are in there is sure.
+            staged.sge.addr = before as u64;
+        }
         let id = staged.slot.id;
-        self.staged.push(staged);
+        requests.push(staged);
         Ok(id)
     }
 }
@@ -38,25 +53,6 @@ impl Submit for &mut Staging<'_> {
 pub struct Batch<'a, T: Transport> {
     staging: Staging<'a>,
     transport: PhantomData<T>,
-}
-
-/// A batch that the device took in part, or not at all.
-#[derive(Debug, thiserror::Error)]
-#[error("{accepted} requests of a batch were accepted, then: {error}")]
-pub struct BatchError {
-    /// Why it stopped.
-    #[source]
-    pub error: Error,
-    /// How many requests the device took. They complete as usual.
-    pub accepted: usize,
-    /// The buffers of the others, in order.
-    pub buffers: Vec<Buffer>,
-}
-
-impl From<BatchError> for Error {
-    fn from(stopped: BatchError) -> Self {
-        stopped.error
-    }
 }
 
 impl<'a, T: Transport> Batch<'a, T> {
@@ -70,12 +66,12 @@ impl<'a, T: Transport> Batch<'a, T> {
 
     /// How many requests it holds.
     pub fn len(&self) -> usize {
-        self.staging.staged.len()
+        self.staging.stage.requests.len()
     }
 
     /// Whether it holds none.
     pub fn is_empty(&self) -> bool {
-        self.staging.staged.is_empty()
+        self.staging.stage.requests.is_empty()
     }
 
     /// Posts all of it in one call (ibv_post_send(3)) and says how many there were.
@@ -83,7 +79,11 @@ impl<'a, T: Transport> Batch<'a, T> {
     /// # Errors
     /// [`BatchError`], with the buffers that the device did not take.
     pub fn post(mut self) -> Result<usize, BatchError> {
-        let Staging { qp, staged } = &mut self.staging;
+        let Staging { qp, stage } = &mut self.staging;
+        let Stage {
+            requests: staged,
+            inline,
+        } = &mut **stage;
         let count = staged.len();
         if count == 0 {
             return Ok(0);
@@ -93,13 +93,26 @@ impl<'a, T: Transport> Batch<'a, T> {
         for request in staged.iter_mut() {
             request.commit(&mut slab);
         }
+        let lists = staged.iter().filter(|s| s.memory == Memory::List);
+        let mut pieces = slab.lay_out(lists.map(|s| s.slot), Buffer::sge);
         let base = staged.as_mut_ptr();
         for i in 0..count {
             // SAFETY: `i`, and `i + 1` where it is used, are inside the vector, which does not
             // move before the call below is over.
             unsafe {
                 let this = base.add(i);
-                (*this).wr.sg_list = &raw mut (*this).sge;
+                (*this).wr.sg_list = match (*this).memory {
+                    Memory::One => &raw mut (*this).sge,
+                    Memory::Lent => {
+                        (*this).sge.addr += inline.as_ptr() as u64;
+                        &raw mut (*this).sge
+                    }
+                    Memory::List => {
+                        let list = pieces;
+                        pieces = pieces.wrapping_add((*this).wr.num_sge as usize);
+                        list
+                    }
+                };
                 (*this).wr.next = if i + 1 < count {
                     &raw mut (*base.add(i + 1)).wr
                 } else {
@@ -113,6 +126,7 @@ impl<'a, T: Transport> Batch<'a, T> {
         let rc = unsafe { inline::ibv_post_send(qp.raw(), &raw mut (*base).wr, &raw mut bad) };
         let Err(error) = sys::check(rc, "ibv_post_send", &qp.name) else {
             staged.clear();
+            inline.clear();
             return Ok(count);
         };
         let accepted = staged
@@ -126,6 +140,7 @@ impl<'a, T: Transport> Batch<'a, T> {
         }
         buffers.reverse();
         staged.clear();
+        inline.clear();
         Err(BatchError {
             error,
             accepted,
@@ -137,7 +152,7 @@ impl<'a, T: Transport> Batch<'a, T> {
 /// A batch that is dropped was never posted: its buffers are dropped with it.
 impl Drop for Staging<'_> {
     fn drop(&mut self) {
-        self.qp.discard(self.staged);
+        self.qp.discard(self.stage);
     }
 }
 
@@ -153,7 +168,7 @@ impl<T: Transport> QueuePair<T> {
         Batch {
             staging: Staging {
                 qp: &self.inner,
-                staged: &mut self.staged,
+                stage: &mut self.staged,
             },
             transport: PhantomData,
         }

@@ -1,5 +1,6 @@
 //! What operations move in and completions give back.
 
+use std::slice;
 use std::sync::Arc;
 
 use adverb_abi::types as c;
@@ -7,6 +8,7 @@ use adverb_abi::types as c;
 use crate::error::{Error, Result};
 use crate::exposed::ExposedSlice;
 use crate::mr::{Buf, Registration};
+use crate::pd::PdInner;
 
 /// Longest message of the InfiniBand architecture (volume 1, section 9.7.1).
 const MAX_MESSAGE: usize = 1 << 31;
@@ -21,6 +23,8 @@ pub enum Buffer {
     Shared(Arc<Buf>),
     /// Memory that peers reach as well.
     Exposed(ExposedSlice),
+    /// Several pieces that are one message, in order.
+    Pieces(Vec<Self>),
 }
 
 impl Buffer {
@@ -32,34 +36,77 @@ impl Buffer {
         }
     }
 
-    /// The bytes that count, unless peers may change them meanwhile.
+    /// The bytes that count, unless peers may change them meanwhile, or they are in
+    /// [`pieces`](Self::pieces).
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Owned(buf) => Some(buf),
             Self::Shared(buf) => Some(buf),
-            Self::Exposed(_) => None,
+            Self::Exposed(_) | Self::Pieces(_) => None,
         }
     }
 
-    pub(crate) fn registration(&self) -> &Arc<Registration> {
+    /// Its pieces, in the order of the message; of what is no list, itself.
+    pub fn pieces(&self) -> &[Self] {
         match self {
-            Self::Owned(buf) => buf.registration(),
-            Self::Shared(buf) => buf.registration(),
-            Self::Exposed(slice) => slice.registration(),
+            Self::Pieces(pieces) => pieces,
+            one => slice::from_ref(one),
         }
     }
 
-    /// The bytes that count, as the device wants them named.
+    /// Its pieces, to be posted again or looked at; of what is no list, itself.
+    pub fn into_pieces(self) -> Vec<Self> {
+        match self {
+            Self::Pieces(pieces) => pieces,
+            one => vec![one],
+        }
+    }
+
+    /// The same without lists inside a list.
+    pub(crate) fn flat(self) -> Self {
+        let nested = |piece: &Self| matches!(piece, Self::Pieces(_));
+        match self {
+            Self::Pieces(pieces) if pieces.iter().any(nested) => Self::Pieces(
+                pieces
+                    .into_iter()
+                    .flat_map(|piece| piece.flat().into_pieces())
+                    .collect(),
+            ),
+            flat => flat,
+        }
+    }
+
+    /// The registration below it, unless it has several.
+    fn registration(&self) -> Option<&Arc<Registration>> {
+        match self {
+            Self::Owned(buf) => Some(buf.registration()),
+            Self::Shared(buf) => Some(buf.registration()),
+            Self::Exposed(slice) => Some(slice.registration()),
+            Self::Pieces(_) => None,
+        }
+    }
+
+    /// Whether all of it is registered in this protection domain.
+    pub(crate) fn is_of(&self, pd: &Arc<PdInner>) -> bool {
+        self.pieces().iter().all(|piece| {
+            piece
+                .registration()
+                .is_some_and(|region| Arc::ptr_eq(&region.pd, pd))
+        })
+    }
+
+    /// The bytes that count, as the device wants them named; of a list only how many.
     pub(crate) fn sge(&self) -> c::ibv_sge {
-        let (addr, length) = match self {
-            Self::Owned(buf) => (buf.addr(), buf.len()),
-            Self::Shared(buf) => (buf.addr(), buf.len()),
-            Self::Exposed(slice) => (slice.addr(), slice.len()),
+        let addr = match self {
+            Self::Owned(buf) => buf.addr(),
+            Self::Shared(buf) => buf.addr(),
+            Self::Exposed(slice) => slice.addr(),
+            Self::Pieces(_) => 0,
         };
         c::ibv_sge {
             addr,
-            length: length as u32,
-            lkey: self.registration().lkey,
+            length: self.len() as u32,
+            lkey: self.registration().map_or(0, |region| region.lkey),
         }
     }
 
@@ -73,6 +120,7 @@ impl Buffer {
     pub(crate) fn capacity(&self) -> usize {
         match self {
             Self::Owned(buf) => buf.capacity(),
+            Self::Pieces(pieces) => pieces.iter().map(Self::capacity).sum(),
             other => other.len(),
         }
     }
@@ -82,12 +130,16 @@ impl Buffer {
             Self::Owned(buf) => buf.len(),
             Self::Shared(buf) => buf.len(),
             Self::Exposed(slice) => slice.len(),
+            Self::Pieces(pieces) => pieces.iter().map(Self::len).sum(),
         }
     }
 
     /// Whether it is a word that an atomic operation can return its value in.
     pub(crate) fn check_word(&self) -> Result<()> {
-        if self.capacity() < 8 || !self.sge().addr.is_multiple_of(8) {
+        if self.registration().is_none()
+            || self.capacity() < 8
+            || !self.sge().addr.is_multiple_of(8)
+        {
             return Err(Error::Misaligned {
                 addr: self.sge().addr,
                 len: self.capacity() as u64,
@@ -109,9 +161,19 @@ impl Buffer {
         Ok(())
     }
 
+    /// What the device wrote counts: of a list the pieces are filled in order.
     pub(crate) fn received(&mut self, len: usize) {
-        if let Self::Owned(buf) = self {
-            buf.received(len);
+        match self {
+            Self::Owned(buf) => buf.received(len),
+            Self::Pieces(pieces) => {
+                let mut left = len;
+                for piece in pieces {
+                    let here = left.min(piece.capacity());
+                    piece.received(here);
+                    left -= here;
+                }
+            }
+            Self::Shared(_) | Self::Exposed(_) => {}
         }
     }
 
@@ -119,6 +181,7 @@ impl Buffer {
     pub(crate) fn leak(self) {
         match self {
             Self::Owned(buf) => buf.leak(),
+            Self::Pieces(pieces) => pieces.into_iter().for_each(Self::leak),
             other => {
                 crate::mr::count_leak(other.len());
                 std::mem::forget(other);
@@ -137,53 +200,4 @@ pub(crate) fn check_len(len: usize) -> Result<()> {
         });
     }
     Ok(())
-}
-
-impl From<Buf> for Buffer {
-    fn from(buf: Buf) -> Self {
-        Self::Owned(buf)
-    }
-}
-
-impl From<Arc<Buf>> for Buffer {
-    fn from(buf: Arc<Buf>) -> Self {
-        Self::Shared(buf)
-    }
-}
-
-impl From<ExposedSlice> for Buffer {
-    fn from(slice: ExposedSlice) -> Self {
-        Self::Exposed(slice)
-    }
-}
-
-/// Memory that an operation can read: [`Buf`], `Arc<Buf>` or [`ExposedSlice`].
-pub trait Source: Into<Buffer> + sealed::Sealed {}
-impl Source for Buf {}
-impl Source for Arc<Buf> {}
-impl Source for ExposedSlice {}
-impl Source for Buffer {}
-
-/// Memory that an operation can write: [`Buf`] or [`ExposedSlice`]. A shared buffer is none:
-///
-/// ```compile_fail,E0277
-/// # use std::sync::Arc;
-/// # use adverb::{Buf, QueuePair, transport::Rc};
-/// fn receive_into_shared(qp: &QueuePair<Rc>, buf: Arc<Buf>) {
-///     let _ = qp.post_recv(buf);
-/// }
-/// ```
-pub trait Target: Into<Buffer> + sealed::Sealed {}
-impl Target for Buf {}
-impl Target for ExposedSlice {}
-
-mod sealed {
-    use super::*;
-
-    #[allow(unnameable_types, reason = "nobody else is to implement it")]
-    pub trait Sealed {}
-    impl Sealed for Buf {}
-    impl Sealed for Arc<Buf> {}
-    impl Sealed for ExposedSlice {}
-    impl Sealed for Buffer {}
 }

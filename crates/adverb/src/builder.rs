@@ -14,6 +14,7 @@ use crate::cq::{CompletionQueue, Side};
 use crate::error::{Error, Result};
 use crate::pd::ProtectionDomain;
 use crate::qp::{Place, QpInner, QueuePair, Receives};
+use crate::request::Stage;
 use crate::slab::MAX_SLOTS;
 use crate::srq::SharedReceiveQueue;
 use crate::state::{Kind, QpState};
@@ -33,6 +34,7 @@ pub struct QueuePairBuilder<T: Transport> {
     max_send_wr: u32,
     max_recv_wr: u32,
     max_send_sge: u32,
+    max_recv_sge: u32,
     max_inline: u32,
     access: AccessFlags,
     port: u8,
@@ -72,6 +74,7 @@ impl<T: Transport> QueuePairBuilder<T> {
             max_send_wr: 16,
             max_recv_wr: 16,
             max_send_sge: 1,
+            max_recv_sge: 1,
             max_inline: 0,
             access: AccessFlags::LOCAL_WRITE
                 | AccessFlags::REMOTE_READ
@@ -109,9 +112,17 @@ impl<T: Transport> QueuePairBuilder<T> {
         self
     }
 
-    /// Most pieces of memory in one send that [`post_raw`](QueuePair::post_raw) posts (default 1).
+    /// Most pieces of memory that one send, write or read has (default 1). What was granted, at
+    /// least this, is [`max_send_sge`](QueuePair::max_send_sge).
     pub fn max_send_sge(mut self, n: u32) -> Self {
         self.max_send_sge = n;
+        self
+    }
+
+    /// Most pieces of memory that one receive has (default 1); a shared receive queue has its own
+    /// limit. What was granted, at least this, is [`max_recv_sge`](QueuePair::max_recv_sge).
+    pub fn max_recv_sge(mut self, n: u32) -> Self {
+        self.max_recv_sge = n;
         self
     }
 
@@ -212,7 +223,7 @@ impl<T: Transport> QueuePairBuilder<T> {
             psn: low24(sys::random()),
             qkey: if T::KIND == Kind::Ud { self.qkey } else { 0 },
             rd_atomic: (device.max_init_rd_atomic(), device.max_rd_atomic()),
-            staged: Vec::new(),
+            staged: Stage::default(),
             transport: PhantomData,
         };
         qp.modify(&init)?;
@@ -290,7 +301,10 @@ impl<T: Transport> QueuePairBuilder<T> {
         init.cap.max_send_wr = self.max_send_wr;
         init.cap.max_recv_wr = max_recv_wr;
         init.cap.max_send_sge = self.max_send_sge;
-        init.cap.max_recv_sge = u32::from(self.srq.is_none());
+        init.cap.max_recv_sge = match self.srq {
+            Some(_) => 0,
+            None => self.max_recv_sge,
+        };
         init.cap.max_inline_data = self.max_inline;
         init.qp_type = T::QP_TYPE;
         // SAFETY: domain, completion queues and shared receive queue are alive.
@@ -310,6 +324,8 @@ impl<T: Transport> QueuePairBuilder<T> {
             } else {
                 u32::MAX
             },
+            max_send_sge: init.cap.max_send_sge,
+            max_recv_sge: init.cap.max_recv_sge,
             kind: T::KIND,
             open: true,
             send,

@@ -112,6 +112,15 @@ pub enum Error {
         len: u64,
     },
 
+    /// A list of memory to be written has a piece that somebody else may be reading.
+    #[error(
+        "piece {index} of the target is shared (an Arc<Buf>), so that nothing may write into it"
+    )]
+    SharedTarget {
+        /// Which, from 0.
+        index: usize,
+    },
+
     /// The state machine of queue pairs has no such step.
     #[error("a {transport} queue pair cannot go from {from} to {to}")]
     Transition {

@@ -45,6 +45,7 @@
 //! | connect by address and port | [`cm`] |
 //! | connect otherwise | [`ProtectionDomain::create_qp`], [`QueuePair::connect`], [`Endpoint`], [`Introduction`] |
 //! | send, receive, write, read, count | [`QueuePair`]'s `post_*` methods, [`QueuePair::batch`] |
+//! | send bytes without registering, pieces, numbers of your own | [`Source`], [`Target`], [`Inline`], [`Tagged`] |
 //! | wait | [`CompletionQueue::wait`], [`Wait`]; for event loops [`CompletionQueue::arm`] |
 //! | await | [`aio`], on any runtime or none |
 //! | know why it failed | [`Error`] (at once), [`WcStatus`] (later, with the completion) |
@@ -88,9 +89,11 @@ mod pd;
 mod post;
 mod poster;
 mod qp;
+mod receive;
 mod remote;
 mod request;
 mod slab;
+mod source;
 mod srq;
 mod state;
 mod status;
@@ -108,8 +111,8 @@ pub use adverb_abi::flags::{AccessFlags, DeviceCaps, QpAttrMask};
 pub use adverb_wait::Counters as WaitCounters;
 pub use ah::{AddressHandle, AhAttr, DEFAULT_QKEY, Destination};
 pub use attr::{ConnectOptions, QpAttr};
-pub use batch::{Batch, BatchError};
-pub use buffer::{Buffer, Source, Target};
+pub use batch::Batch;
+pub use buffer::Buffer;
 pub use builder::QueuePairBuilder;
 pub use channel::CompletionChannel;
 pub use context::{Context, DeviceAttr, GidEntry, GidKind, PortAttr, open, open_default};
@@ -125,7 +128,8 @@ pub use pd::ProtectionDomain;
 pub use poster::{Poster, Submit};
 pub use qp::QueuePair;
 pub use remote::RemoteRegion;
-pub use request::{PostFlags, Posted, Rejected};
+pub use request::{BatchError, PostFlags, Posted, Rejected};
+pub use source::{Inline, Source, Tagged, Target};
 pub use srq::SharedReceiveQueue;
 pub use state::QpState;
 pub use status::{WcError, WcStatus};

@@ -8,6 +8,7 @@
 //! }
 //! ```
 
+use std::iter;
 use std::ptr;
 use std::sync::Arc;
 
@@ -15,13 +16,15 @@ use adverb_abi::inline;
 use adverb_abi::types as c;
 
 use crate::ah::Destination;
-use crate::buffer::{Buffer, Source, Target};
+use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 use crate::poster::{Poster, Submit, sealed};
 use crate::qp::{QpInner, QueuePair, Receives};
+use crate::receive::{ReceiveQueue, Receiver, check_list};
 use crate::remote::RemoteRegion;
-use crate::request::{PostFlags, Posted, Receive, Rejected, Request, Staged, fits};
+use crate::request::{BatchError, Memory, PostFlags, Posted, Rejected, Request, Staged};
 use crate::slab::{Op, Reserved, Slab};
+use crate::source::{Inline, Load, Source, Target};
 use crate::sync::lock;
 use crate::sys;
 use crate::transport::{Connected, Rc, Transport, Ud};
@@ -49,22 +52,40 @@ impl QpInner {
             mut wr,
             sge,
         } = request;
+        let lent = op.buffer.is_none() && sge.length > 0;
         let refuse = |error, op: Op| {
             Err(Rejected {
                 error,
                 buffer: op.buffer,
             })
         };
-        if let Some(buffer) = &op.buffer
-            && !Arc::ptr_eq(&buffer.registration().pd, &self.pd)
+        let foreign = |what| Error::Foreign {
+            what,
+            owner: "protection domain",
+        };
+        let mut memory = match lent {
+            true => Memory::Lent,
+            false => Memory::One,
+        };
+        let mut num_sge = libc::c_int::from(sge.length > 0);
+        if let Some(buffer) = &op.buffer {
+            if !buffer.is_of(&self.pd) {
+                return refuse(foreign("the buffer"), op);
+            }
+            if let Buffer::Pieces(pieces) = buffer {
+                let filled = pieces.iter().filter(|p| p.len() > 0).count();
+                let written = op.kind == OpKind::Read;
+                if let Err(e) = check_list(pieces, filled, self.max_send_sge, written) {
+                    return refuse(e, op);
+                }
+                memory = Memory::List;
+                num_sge = filled as libc::c_int;
+            }
+        }
+        if let Some(address) = &op.address
+            && !Arc::ptr_eq(address.pd(), &self.pd)
         {
-            return refuse(
-                Error::Foreign {
-                    what: "the buffer",
-                    owner: "protection domain",
-                },
-                op,
-            );
+            return refuse(foreign("the address handle"), op);
         }
         if sge.length > self.longest {
             let error = Error::Value {
@@ -93,13 +114,14 @@ impl QpInner {
         match slab.reserve(op) {
             Ok(slot) => {
                 wr.wr_id = slot.wr_id();
-                wr.num_sge = libc::c_int::from(sge.length > 0);
+                wr.num_sge = num_sge;
                 let signaled = !flags.contains(PostFlags::UNSIGNALED);
                 Ok(Staged {
                     slot,
                     signaled,
                     wr,
                     sge,
+                    memory,
                 })
             }
             Err(op) => refuse(
@@ -129,7 +151,10 @@ impl QpInner {
     fn post_locked(&self, slab: &mut Slab, request: Request) -> Posted {
         let mut staged = self.claim(slab, request)?;
         staged.commit(slab);
-        staged.wr.sg_list = &raw mut staged.sge;
+        staged.wr.sg_list = match staged.memory {
+            Memory::One | Memory::Lent => &raw mut staged.sge,
+            Memory::List => slab.lay_out(iter::once(staged.slot), Buffer::sge),
+        };
         let mut bad = ptr::null_mut();
         // SAFETY: the queue pair is alive; the request's memory is registered and is kept by
         // the slot until the completion; `wr` and `sge` are read during the call only.
@@ -148,53 +173,28 @@ impl QpInner {
         Ok(slot.id)
     }
 
-    pub(crate) fn post_recv(&self, buffer: Buffer) -> Posted {
+    /// Its own receives, or why there are none.
+    pub(crate) fn receives(&self) -> Result<ReceiveQueue<'_>> {
         match &self.recv {
-            Receives::Shared(..) => {
-                let error = Error::Unsupported {
-                    what: "receives of its own: post them to the shared receive queue",
-                    object: self.name.clone(),
-                };
-                Err(Rejected::new(error, buffer))
-            }
-            Receives::Own(place) => {
-                if !Arc::ptr_eq(&buffer.registration().pd, &self.pd) {
-                    let error = Error::Foreign {
-                        what: "the buffer",
-                        owner: "protection domain",
-                    };
-                    return Err(Rejected::new(error, buffer));
-                }
-                let mut slab = lock(&place.slab);
-                let mut receive = Receive::claim(&mut slab, buffer)?;
-                let mut bad = ptr::null_mut();
-                let wr = receive.wr();
-                // SAFETY: as for `post_send`.
-                let rc = unsafe { inline::ibv_post_recv(self.raw(), wr, &raw mut bad) };
-                self.accepted(rc, "ibv_post_recv", &mut slab, receive.slot)
-            }
+            Receives::Shared(..) => Err(Error::Unsupported {
+                what: "receives of its own: post them to the shared receive queue",
+                object: self.name.clone(),
+            }),
+            Receives::Own(place) => Ok(ReceiveQueue {
+                to: Receiver::One(self.raw),
+                slab: &place.slab,
+                pd: &self.pd,
+                max_sge: self.max_recv_sge,
+                name: &self.name,
+            }),
         }
     }
 
-    fn post_inline(&self, request: Request, bytes: &[u8]) -> Result<OpId> {
-        // The device reads the bytes before the call returns, so the borrow is long enough.
-        Ok(self.post_send(self.inline(request, bytes)?)?)
-    }
-
-    /// The request with these bytes, which must stay until it is posted.
-    pub(crate) fn inline(&self, mut request: Request, bytes: &[u8]) -> Result<Request> {
-        if bytes.len() > self.max_inline as usize {
-            return Err(Error::InlineTooLong {
-                len: bytes.len(),
-                max: self.max_inline,
-            });
+    pub(crate) fn post_recv(&self, load: Load) -> Posted {
+        match self.receives() {
+            Ok(queue) => queue.post(load),
+            Err(error) => Err(Rejected::new(error, load)),
         }
-        request.sge = c::ibv_sge {
-            addr: bytes.as_ptr() as u64,
-            length: bytes.len() as u32,
-            lkey: 0,
-        };
-        Ok(request)
     }
 }
 
@@ -213,12 +213,51 @@ impl<T: Transport> QueuePair<T> {
     /// [`Rejected`], with the buffer: the queue is full, or receives are shared.
     #[doc(alias = "ibv_post_recv")]
     pub fn post_recv(&self, target: impl Target) -> Posted {
-        self.inner.post_recv(target.into())
+        self.inner.post_recv(target.load())
     }
 
-    /// Posts a work request as it is: for what the safe methods do not offer, such as several
-    /// pieces of memory. Its `wr_id` is replaced and its `next` ignored; it is signaled. The
-    /// completion has the id that is returned.
+    /// Offers a buffer for each of several messages, in as few calls of the device as possible
+    /// (ibv_post_recv(3)), and says how many.
+    ///
+    /// It takes buffers from the iterator, up to 32 before it posts them, until there are no more
+    /// or one is refused. What it has not taken is still in the iterator
+    /// ([`by_ref`](Iterator::by_ref) keeps that).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), adverb::Error> {
+    /// # if cfg!(not(feature = "soft")) { return Ok(()) }
+    /// # use adverb::transport::Rc;
+    /// # let ctx = adverb::open_default()?;
+    /// # let pd = ctx.alloc_pd()?;
+    /// # let cq = ctx.create_cq(32).build()?;
+    /// let qp = pd.create_qp::<Rc>(&cq).max_recv_wr(16).build()?;
+    /// let mut room = pd.alloc_buf(16 * 256)?;
+    /// let parts = std::iter::from_fn(|| {
+    ///     let at = room.capacity().checked_sub(256)?;
+    ///     Some(room.split_off(at))
+    /// });
+    /// assert_eq!(qp.post_recvs(parts)?, 16);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`BatchError`], with the buffers that were taken from the iterator and not by the device.
+    #[doc(alias = "ibv_post_recv")]
+    pub fn post_recvs<B: Target>(
+        &self,
+        targets: impl IntoIterator<Item = B>,
+    ) -> Result<usize, BatchError> {
+        let queue = self.inner.receives().map_err(|error| BatchError {
+            error,
+            accepted: 0,
+            buffers: Vec::new(),
+        })?;
+        queue.post_all(targets.into_iter().map(Source::load))
+    }
+
+    /// Posts a work request as it is: for what the safe methods do not offer. Its `wr_id` becomes
+    /// the tag of the completion and its `next` is ignored; it is signaled. The completion has the
+    /// id that is returned.
     ///
     /// # Safety
     /// All memory and objects that the request names stay valid, and are not used in a
@@ -233,6 +272,7 @@ impl<T: Transport> QueuePair<T> {
             kind: OpKind::Raw,
             buffer: None,
             address: None,
+            tag: wr.wr_id,
         };
         let capacity = slab.capacity();
         let slot = slab.reserve(op).map_err(|_| Error::QueueFull {
@@ -271,13 +311,12 @@ impl<T: Connected> QueuePair<T> {
     }
 
     /// Sends a small message that needs no registered memory: the bytes are copied before this
-    /// returns.
+    /// returns. Short for a [`post_send`](Self::post_send) of [`Inline`].
     ///
     /// # Errors
     /// [`Error::InlineTooLong`] beyond [`max_inline`](Self::max_inline); [`Error::QueueFull`].
     pub fn post_send_inline(&self, bytes: &[u8]) -> Result<OpId> {
-        self.inner
-            .post_inline(Request::bare(OpKind::Send, c::IBV_WR_SEND), bytes)
+        Ok(self.post_send(Inline(bytes))?)
     }
 
     /// Writes into the peer's memory, at the start of `to`. The peer does not notice.
@@ -298,17 +337,12 @@ impl<T: Connected> QueuePair<T> {
     }
 
     /// Writes a few bytes that need no registered memory: they are copied before this returns.
+    /// Short for a [`post_write`](Self::post_write) of [`Inline`].
     ///
     /// # Errors
     /// As [`post_send_inline`](Self::post_send_inline); [`Error::OutOfRange`].
     pub fn post_write_inline(&self, bytes: &[u8], to: RemoteRegion) -> Result<OpId> {
-        fits(bytes.len(), &to)?;
-        let mut request = Request::bare(OpKind::Write, c::IBV_WR_RDMA_WRITE);
-        request.wr.wr.rdma = c::ibv_send_wr_rdma {
-            remote_addr: to.addr,
-            rkey: to.rkey.0,
-        };
-        self.inner.post_inline(request, bytes)
+        Ok(self.post_write(Inline(bytes), to)?)
     }
 }
 

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use adverb_abi::types as c;
 
 use crate::ah::{AhInner, Destination};
-use crate::buffer::{Buffer, Source, Target, check_len};
+use crate::buffer::{Buffer, check_len};
 use crate::error::Error;
 use crate::remote::RemoteRegion;
 use crate::request::{PostFlags, Rejected, Request, fits};
+use crate::source::{Load, Source, Target};
 use crate::transport::{Connected, Rc, Transport, Ud};
 use crate::values::RKey;
 use crate::wc::OpKind;
@@ -20,6 +21,7 @@ pub trait Submit: sealed::Sealed {
     /// What posting returns.
     type Outcome;
 
+    /// Bytes that the request has inline are lent for the time of the call.
     #[doc(hidden)]
     fn submit(self, request: Result<Request, Rejected>) -> Self::Outcome;
 }
@@ -53,7 +55,7 @@ impl<T: Connected, S: Submit> Poster<T, S> {
     /// # Errors
     /// [`Rejected`], with the buffer: the queue is full, the message too long, the state wrong.
     pub fn send(self, source: impl Source) -> S::Outcome {
-        self.message(source.into(), c::IBV_WR_SEND, None)
+        self.message(source.load(), c::IBV_WR_SEND, None)
     }
 
     /// Sends a message with four bytes beside it, which arrive as the same number.
@@ -61,7 +63,7 @@ impl<T: Connected, S: Submit> Poster<T, S> {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn send_imm(self, source: impl Source, imm: u32) -> S::Outcome {
-        self.message(source.into(), c::IBV_WR_SEND_WITH_IMM, Some(imm))
+        self.message(source.load(), c::IBV_WR_SEND_WITH_IMM, Some(imm))
     }
 
     /// Writes into the peer's memory, at the start of `to`. The peer does not notice.
@@ -69,7 +71,7 @@ impl<T: Connected, S: Submit> Poster<T, S> {
     /// # Errors
     /// As [`send`](Self::send); [`Error::OutOfRange`] when `to` is shorter than the source.
     pub fn write(self, source: impl Source, to: RemoteRegion) -> S::Outcome {
-        self.rdma_write(source.into(), to, None)
+        self.rdma_write(source.load(), to, None)
     }
 
     /// Writes into the peer's memory and uses up one of its receives to tell it, with four
@@ -78,10 +80,10 @@ impl<T: Connected, S: Submit> Poster<T, S> {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn write_imm(self, source: impl Source, to: RemoteRegion, imm: u32) -> S::Outcome {
-        self.rdma_write(source.into(), to, Some(imm))
+        self.rdma_write(source.load(), to, Some(imm))
     }
 
-    fn message(self, source: Buffer, opcode: c::ibv_wr_opcode, imm: Option<u32>) -> S::Outcome {
+    fn message(self, source: Load, opcode: c::ibv_wr_opcode, imm: Option<u32>) -> S::Outcome {
         let request = match check_len(source.len()) {
             Ok(()) => Ok(Request::new(OpKind::Send, opcode, source, self.flags).imm(imm)),
             Err(error) => Err(Rejected::new(error, source)),
@@ -89,7 +91,7 @@ impl<T: Connected, S: Submit> Poster<T, S> {
         self.to.submit(request)
     }
 
-    fn rdma_write(self, source: Buffer, to: RemoteRegion, imm: Option<u32>) -> S::Outcome {
+    fn rdma_write(self, source: Load, to: RemoteRegion, imm: Option<u32>) -> S::Outcome {
         if let Err(error) = check_len(source.len()).and_then(|()| fits(source.len(), &to)) {
             return self.to.submit(Err(Rejected::new(error, source)));
         }
@@ -115,9 +117,13 @@ impl<S: Submit> Poster<Rc, S> {
     /// # Errors
     /// As [`send`](Self::send); [`Error::Value`] when the target has no room for it.
     pub fn read(self, target: impl Target, from: RemoteRegion) -> S::Outcome {
-        let mut target: Buffer = target.into();
+        let mut target = target.load();
         let len = usize::try_from(from.len).unwrap_or(usize::MAX);
-        if let Err(error) = check_len(len).and_then(|()| target.count(len)) {
+        let fill = |target: &mut Load| match &mut target.buffer {
+            Some(buffer) => buffer.count(len),
+            None => Ok(()),
+        };
+        if let Err(error) = check_len(len).and_then(|()| fill(&mut target)) {
             return self.to.submit(Err(Rejected::new(error, target)));
         }
         let mut request = Request::new(OpKind::Read, c::IBV_WR_RDMA_READ, target, self.flags);
@@ -138,7 +144,7 @@ impl<S: Submit> Poster<Rc, S> {
         self.atomic(
             OpKind::FetchAdd,
             c::IBV_WR_ATOMIC_FETCH_AND_ADD,
-            target.into(),
+            target.load(),
             word,
             add,
             0,
@@ -161,7 +167,7 @@ impl<S: Submit> Poster<Rc, S> {
         self.atomic(
             OpKind::CompareSwap,
             opcode,
-            target.into(),
+            target.load(),
             word,
             compare,
             swap,
@@ -173,7 +179,7 @@ impl<S: Submit> Poster<Rc, S> {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn send_invalidate(self, source: impl Source, key: RKey) -> S::Outcome {
-        let source = source.into();
+        let source = source.load();
         if let Err(error) = check_len(source.len()) {
             return self.to.submit(Err(Rejected::new(error, source)));
         }
@@ -186,7 +192,7 @@ impl<S: Submit> Poster<Rc, S> {
         self,
         kind: OpKind,
         opcode: c::ibv_wr_opcode,
-        target: Buffer,
+        target: Load,
         word: RemoteRegion,
         compare_add: u64,
         swap: u64,
@@ -198,11 +204,8 @@ impl<S: Submit> Poster<Rc, S> {
                 len: word.len,
             }),
         };
-        if let Err(error) = target
-            .check_word()
-            .and(aligned)
-            .and_then(|()| fits(8, &word))
-        {
+        let word_of_ours = target.buffer.as_ref().map_or(Ok(()), Buffer::check_word);
+        if let Err(error) = word_of_ours.and(aligned).and_then(|()| fits(8, &word)) {
             return self.to.submit(Err(Rejected::new(error, target)));
         }
         let mut request = Request::new(kind, opcode, target, self.flags);
@@ -223,7 +226,7 @@ impl<S: Submit> Poster<Ud, S> {
     /// # Errors
     /// [`Rejected`], with the buffer: the queue is full, the state wrong.
     pub fn send_to(self, source: impl Source, to: &Destination) -> S::Outcome {
-        self.datagram(source.into(), to, None)
+        self.datagram(source.load(), to, None)
     }
 
     /// Sends a datagram with four bytes beside it.
@@ -231,17 +234,10 @@ impl<S: Submit> Poster<Ud, S> {
     /// # Errors
     /// As [`send_to`](Self::send_to).
     pub fn send_imm_to(self, source: impl Source, to: &Destination, imm: u32) -> S::Outcome {
-        self.datagram(source.into(), to, Some(imm))
+        self.datagram(source.load(), to, Some(imm))
     }
 
-    fn datagram(self, source: Buffer, to: &Destination, imm: Option<u32>) -> S::Outcome {
-        if !Arc::ptr_eq(&source.registration().pd, to.ah.inner.pd()) {
-            let error = Error::Foreign {
-                what: "the address handle",
-                owner: "protection domain",
-            };
-            return self.to.submit(Err(Rejected::new(error, source)));
-        }
+    fn datagram(self, source: Load, to: &Destination, imm: Option<u32>) -> S::Outcome {
         if let Err(error) = check_len(source.len()) {
             return self.to.submit(Err(Rejected::new(error, source)));
         }

@@ -18,7 +18,7 @@ use crate::cq::{CqInner, Side, Swept};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::pd::PdInner;
-use crate::request::Staged;
+use crate::request::Stage;
 use crate::slab::{Op, Slab};
 use crate::srq::SrqInner;
 use crate::state::{Kind, QpState};
@@ -127,6 +127,9 @@ pub(crate) struct QpInner {
     pub(crate) max_inline: u32,
     /// Longest message that one work request may carry.
     pub(crate) longest: u32,
+    /// Pieces that one operation may have.
+    pub(crate) max_send_sge: u32,
+    pub(crate) max_recv_sge: u32,
     pub(crate) kind: Kind,
     /// Whether it still has to be destroyed.
     pub(crate) open: bool,
@@ -247,6 +250,7 @@ impl QpInner {
                 kind: OpKind::Raw,
                 buffer: None,
                 address: None,
+                tag: 0,
             })
             .ok()?;
         slab.commit(slot, true);
@@ -266,10 +270,15 @@ impl QpInner {
     }
 
     /// Gives up requests that were never posted, with their slots and buffers.
-    pub(crate) fn discard(&self, staged: &mut Vec<Staged>) {
+    pub(crate) fn discard(&self, stage: &mut Stage) {
         let mut slab = lock(&self.send.slab);
-        let dropped: Vec<_> = staged.drain(..).map(|s| slab.retract(s.slot)).collect();
+        let dropped: Vec<_> = stage
+            .requests
+            .drain(..)
+            .map(|s| slab.retract(s.slot))
+            .collect();
         drop(slab);
+        stage.inline.clear();
         // Buffers are freed after the lock: that may deregister memory.
         drop(dropped);
     }
@@ -320,6 +329,7 @@ impl QpInner {
                         id,
                         kind: op.kind,
                         qp_num: self.num,
+                        tag: op.tag,
                         result: Err(flushed),
                         buffer,
                     }),
@@ -366,7 +376,7 @@ pub struct QueuePair<T: Transport> {
     /// The device's limits for reads and atomics: started, served.
     pub(crate) rd_atomic: (u32, u32),
     /// Requests of an unfinished batch; kept for its room.
-    pub(crate) staged: Vec<Staged>,
+    pub(crate) staged: Stage,
     pub(crate) transport: PhantomData<T>,
 }
 
@@ -396,6 +406,16 @@ impl<T: Transport> QueuePair<T> {
     /// Bytes that it sends inline at most.
     pub fn max_inline(&self) -> u32 {
         self.inner.max_inline
+    }
+
+    /// Pieces of memory that one send, write or read has at most.
+    pub fn max_send_sge(&self) -> u32 {
+        self.inner.max_send_sge
+    }
+
+    /// Pieces of memory that one receive of its own has at most.
+    pub fn max_recv_sge(&self) -> u32 {
+        self.inner.max_recv_sge
     }
 
     /// Operations posted to the send queue that are not over yet.

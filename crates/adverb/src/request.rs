@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::mr::Buf;
 use crate::remote::RemoteRegion;
 use crate::slab::{Op, Reserved, Slab};
+use crate::source::Load;
 use crate::wc::{OpId, OpKind};
 
 bitflags::bitflags! {
@@ -40,10 +41,10 @@ pub struct Rejected {
 }
 
 impl Rejected {
-    pub(crate) fn new(error: Error, buffer: Buffer) -> Self {
+    pub(crate) fn new(error: Error, load: Load) -> Self {
         Self {
             error,
-            buffer: Some(buffer),
+            buffer: load.buffer,
         }
     }
 
@@ -87,6 +88,25 @@ impl From<Rejected> for Error {
 /// What posting returns.
 pub type Posted = Result<OpId, Rejected>;
 
+/// A batch, or receives posted together, that the device took in part, or not at all.
+#[derive(Debug, thiserror::Error)]
+#[error("{accepted} requests of a batch were accepted, then: {error}")]
+pub struct BatchError {
+    /// Why it stopped.
+    #[source]
+    pub error: Error,
+    /// How many requests the device took. They complete as usual.
+    pub accepted: usize,
+    /// The buffers of the others, in order.
+    pub buffers: Vec<Buffer>,
+}
+
+impl From<BatchError> for Error {
+    fn from(stopped: BatchError) -> Self {
+        stopped.error
+    }
+}
+
 /// An operation before it is posted.
 #[allow(unnameable_types, reason = "seen only in a sealed trait")]
 pub struct Request {
@@ -100,17 +120,21 @@ impl Request {
     pub(crate) fn new(
         kind: OpKind,
         opcode: c::ibv_wr_opcode,
-        buffer: Buffer,
-        flags: PostFlags,
+        load: Load,
+        mut flags: PostFlags,
     ) -> Self {
         let mut wr = c::ibv_send_wr::zeroed();
         wr.opcode = opcode;
-        let sge = buffer.sge();
+        let sge = load.sge();
+        if load.inline.is_some() {
+            flags |= PostFlags::INLINE;
+        }
         Self {
             op: Op {
                 kind,
-                buffer: Some(buffer),
+                buffer: load.buffer,
                 address: None,
+                tag: load.tag,
             },
             flags,
             wr,
@@ -133,20 +157,21 @@ impl Request {
         self
     }
 
-    /// A request whose bytes are copied while it is posted.
-    pub(crate) fn bare(kind: OpKind, opcode: c::ibv_wr_opcode) -> Self {
-        let mut wr = c::ibv_send_wr::zeroed();
-        wr.opcode = opcode;
-        Self {
-            op: Op {
-                kind,
-                buffer: None,
-                address: None,
-            },
-            flags: PostFlags::INLINE,
-            wr,
-            sge: c::ibv_sge::zeroed(),
+    /// The bytes that are lent to it for the time of a call.
+    pub(crate) fn lent(&self) -> Option<&[u8]> {
+        if self.op.buffer.is_some() || self.sge.length == 0 {
+            return None;
         }
+        // SAFETY: without a buffer they are those of an `Inline`, which whoever submits the request
+        // borrows meanwhile, or a copy that the request was given together with ([`copied`]).
+        Some(unsafe {
+            std::slice::from_raw_parts(self.sge.addr as *const u8, self.sge.length as usize)
+        })
+    }
+
+    /// Has it read these bytes instead of those lent to it: a copy that stays until it is posted.
+    pub(crate) fn copied(&mut self, bytes: &[u8]) {
+        self.sge.addr = bytes.as_ptr() as u64;
     }
 }
 
@@ -156,13 +181,33 @@ unsafe impl Send for Request {}
 // SAFETY: as above.
 unsafe impl Sync for Request {}
 
-/// A staged request of a batch. Its pointers are set when the batch is posted.
+/// The requests of a batch, and the bytes that they have inline.
+#[derive(Default)]
+pub(crate) struct Stage {
+    pub(crate) requests: Vec<Staged>,
+    pub(crate) inline: Vec<u8>,
+}
+
+/// A staged request. Its pointers are set when it is posted.
 pub(crate) struct Staged {
     pub(crate) slot: Reserved,
     /// Whether a completion of its own was asked for.
     pub(crate) signaled: bool,
     pub(crate) wr: c::ibv_send_wr,
+    /// Its memory, if it is in one piece.
     pub(crate) sge: c::ibv_sge,
+    pub(crate) memory: Memory,
+}
+
+/// Where the memory of a staged request is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// In the request.
+    One,
+    /// In a list, which its slot has.
+    List,
+    /// Bytes that are lent to it.
+    Lent,
 }
 
 impl Staged {
@@ -181,41 +226,6 @@ impl Staged {
 unsafe impl Send for Staged {}
 // SAFETY: as above.
 unsafe impl Sync for Staged {}
-
-/// A receive in its slot.
-pub(crate) struct Receive {
-    pub(crate) slot: Reserved,
-    wr: c::ibv_recv_wr,
-    sge: c::ibv_sge,
-}
-
-impl Receive {
-    pub(crate) fn claim(slab: &mut Slab, buffer: Buffer) -> Result<Self, Rejected> {
-        let sge = buffer.room();
-        let op = Op {
-            kind: OpKind::Recv,
-            buffer: Some(buffer),
-            address: None,
-        };
-        let slot = slab.reserve(op).map_err(|op| Rejected {
-            error: Error::QueueFull {
-                queue: "receive",
-                capacity: slab.capacity(),
-            },
-            buffer: op.buffer,
-        })?;
-        let mut wr = c::ibv_recv_wr::zeroed();
-        wr.wr_id = slot.wr_id();
-        wr.num_sge = libc::c_int::from(sge.length > 0);
-        Ok(Self { slot, wr, sge })
-    }
-
-    /// The work request, with its pointers set; valid while `self` stays where it is.
-    pub(crate) fn wr(&mut self) -> *mut c::ibv_recv_wr {
-        self.wr.sg_list = &raw mut self.sge;
-        &raw mut self.wr
-    }
-}
 
 /// Whether `len` bytes fit into the peer's region.
 pub(crate) fn fits(len: usize, remote: &RemoteRegion) -> Result<()> {

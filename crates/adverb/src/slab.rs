@@ -35,6 +35,8 @@ pub(crate) struct Op {
     pub(crate) buffer: Option<Buffer>,
     /// The address handle a datagram is sent through.
     pub(crate) address: Option<Arc<AhInner>>,
+    /// The caller's number for it.
+    pub(crate) tag: u64,
 }
 
 struct Slot {
@@ -59,6 +61,12 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
+    /// Of no operation.
+    pub(crate) const NONE: Self = Self {
+        index: u16::MAX,
+        id: OpId(u64::MAX),
+    };
+
     /// What the device is told.
     pub(crate) fn wr_id(self) -> u64 {
         wr_id(self.id, self.index)
@@ -81,6 +89,8 @@ pub(crate) struct Slab {
     /// The datagram queue pairs that receive from here. Kernel software RoCE says of every
     /// receive that it begins with a route header, which is so for these alone.
     datagram_qps: Vec<u32>,
+    /// The pieces of lists that are being posted.
+    pieces: Vec<c::ibv_sge>,
 }
 
 impl Slab {
@@ -97,6 +107,7 @@ impl Slab {
             numbers: 0..0,
             order: ordered.then(|| VecDeque::with_capacity(capacity as usize)),
             datagram_qps: Vec::new(),
+            pieces: Vec::new(),
         }
     }
 
@@ -168,6 +179,25 @@ impl Slab {
         }
     }
 
+    /// The pieces of the lists of these operations, one list behind the other, and how many each
+    /// has. They stay where they are until the next call.
+    pub(crate) fn lay_out(
+        &mut self,
+        lists: impl Iterator<Item = Reserved>,
+        piece: impl Fn(&Buffer) -> c::ibv_sge,
+    ) -> *mut c::ibv_sge {
+        self.pieces.clear();
+        for list in lists {
+            let op = self.slots[usize::from(list.index)].op.as_ref();
+            let buffer = op.and_then(|op| op.buffer.as_ref());
+            let pieces = buffer.map_or(&[][..], Buffer::pieces);
+            // A length of 0 means 2 GiB to some devices.
+            let pieces = pieces.iter().map(&piece).filter(|sge| sge.length > 0);
+            self.pieces.extend(pieces);
+        }
+        self.pieces.as_mut_ptr()
+    }
+
     /// Takes back an operation that the device did not get, or did not accept: of those
     /// committed, the last.
     pub(crate) fn retract(&mut self, reserved: Reserved) -> Option<Op> {
@@ -200,6 +230,7 @@ impl Slab {
                     id,
                     kind: op.kind,
                     qp_num: wc.qp_num,
+                    tag: op.tag,
                     result: Ok(info),
                     buffer: op.buffer,
                 });
@@ -227,6 +258,7 @@ impl Slab {
             id,
             kind: op.kind,
             qp_num: wc.qp_num,
+            tag: op.tag,
             result,
             buffer: op.buffer,
         });
@@ -285,6 +317,7 @@ mod tests {
             kind: OpKind::Send,
             buffer: None,
             address: None,
+            tag: 0,
         }
     }
 

@@ -1,23 +1,24 @@
 //! Shared receive queues: one stock of receive buffers for many queue pairs.
 
 use std::fmt;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use adverb_abi::inline;
 use adverb_abi::types::{self as c, Zeroed};
 
-use crate::buffer::Target;
 use crate::error::{Error, Result};
 use crate::pd::{PdInner, ProtectionDomain};
-use crate::request::{Posted, Receive, Rejected};
+use crate::receive::{ReceiveQueue, Receiver};
+use crate::request::{BatchError, Posted};
 use crate::slab::{MAX_SLOTS, Slab};
+use crate::source::{Source, Target};
 use crate::sync::lock;
 use crate::sys;
 
 pub(crate) struct SrqInner {
     raw: NonNull<c::ibv_srq>,
     pub(crate) slab: Arc<Mutex<Slab>>,
+    max_sge: u32,
     pub(crate) pd: Arc<PdInner>,
 }
 
@@ -57,12 +58,21 @@ impl ProtectionDomain {
     /// [`Error::Verb`], [`Error::Value`].
     #[doc(alias = "ibv_create_srq")]
     pub fn create_srq(&self, max_wr: u32) -> Result<SharedReceiveQueue> {
-        SharedReceiveQueue::new(self, max_wr)
+        SharedReceiveQueue::new(self, max_wr, 1)
+    }
+
+    /// The same for receives of up to `max_sge` pieces of memory each.
+    ///
+    /// # Errors
+    /// [`Error::Verb`], [`Error::Value`].
+    #[doc(alias = "ibv_create_srq")]
+    pub fn create_srq_of_lists(&self, max_wr: u32, max_sge: u32) -> Result<SharedReceiveQueue> {
+        SharedReceiveQueue::new(self, max_wr, max_sge)
     }
 }
 
 impl SharedReceiveQueue {
-    pub(crate) fn new(pd: &ProtectionDomain, max_wr: u32) -> Result<Self> {
+    pub(crate) fn new(pd: &ProtectionDomain, max_wr: u32, max_sge: u32) -> Result<Self> {
         let ctx = &pd.inner.ctx;
         if max_wr > MAX_SLOTS {
             return Err(Error::Value {
@@ -73,7 +83,7 @@ impl SharedReceiveQueue {
         }
         let mut init = c::ibv_srq_init_attr::zeroed();
         init.attr.max_wr = max_wr;
-        init.attr.max_sge = 1;
+        init.attr.max_sge = max_sge;
         // SAFETY: the domain is alive.
         let raw = unsafe { (ctx.verbs.create_srq)(pd.as_raw(), &raw mut init) };
         let raw = sys::non_null(raw, "ibv_create_srq", &ctx.name)?;
@@ -81,6 +91,8 @@ impl SharedReceiveQueue {
             inner: Arc::new(SrqInner {
                 raw,
                 slab: Arc::new(Mutex::new(Slab::new(max_wr, false))),
+                // What was granted.
+                max_sge: init.attr.max_sge.max(max_sge),
                 pd: Arc::clone(&pd.inner),
             }),
         })
@@ -90,35 +102,40 @@ impl SharedReceiveQueue {
     /// (ibv_post_srq_recv(3)).
     ///
     /// # Errors
-    /// [`Rejected`], with the buffer: the queue is full.
+    /// [`Rejected`](crate::Rejected), with the buffer: the queue is full.
     #[doc(alias = "ibv_post_srq_recv")]
     pub fn post_recv(&self, target: impl Target) -> Posted {
-        let buffer = target.into();
-        if !Arc::ptr_eq(&buffer.registration().pd, &self.inner.pd) {
-            let error = Error::Foreign {
-                what: "the buffer",
-                owner: "protection domain",
-            };
-            return Err(Rejected {
-                error,
-                buffer: Some(buffer),
-            });
+        self.receives().post(target.load())
+    }
+
+    /// Offers a buffer for each of several messages, in as few calls of the device as possible
+    /// (ibv_post_srq_recv(3)), and says how many. As
+    /// [`QueuePair::post_recvs`](crate::QueuePair::post_recvs).
+    ///
+    /// # Errors
+    /// [`BatchError`], with the buffers that the device did not take.
+    #[doc(alias = "ibv_post_srq_recv")]
+    pub fn post_recvs<B: Target>(
+        &self,
+        targets: impl IntoIterator<Item = B>,
+    ) -> Result<usize, BatchError> {
+        self.receives()
+            .post_all(targets.into_iter().map(Source::load))
+    }
+
+    fn receives(&self) -> ReceiveQueue<'_> {
+        ReceiveQueue {
+            to: Receiver::Shared(self.inner.raw),
+            slab: &self.inner.slab,
+            pd: &self.inner.pd,
+            max_sge: self.inner.max_sge,
+            name: &self.inner.pd.ctx.name,
         }
-        let mut slab = lock(&self.inner.slab);
-        let mut receive = Receive::claim(&mut slab, buffer)?;
-        let mut bad = ptr::null_mut();
-        let wr = receive.wr();
-        // SAFETY: the queue is alive; the buffer is kept by its slot until the completion; the
-        // request is read during the call only.
-        let rc = unsafe { inline::ibv_post_srq_recv(self.as_raw(), wr, &raw mut bad) };
-        if let Err(error) = sys::check(rc, "ibv_post_srq_recv", &self.inner.pd.ctx.name) {
-            let op = slab.retract(receive.slot);
-            return Err(Rejected {
-                error,
-                buffer: op.and_then(|op| op.buffer),
-            });
-        }
-        Ok(receive.slot.id)
+    }
+
+    /// Pieces of memory that one receive has at most.
+    pub fn max_sge(&self) -> u32 {
+        self.inner.max_sge
     }
 
     /// Asks for one [`SRQ_LIMIT_REACHED`](crate::AsyncEventKind::SRQ_LIMIT_REACHED) event when

@@ -46,6 +46,8 @@ pub struct Completion {
     pub kind: OpKind,
     /// The number of our queue pair; tells receives of a shared receive queue apart.
     pub qp_num: u32,
+    /// The number it was posted with ([`Tagged`](crate::Tagged)), or 0.
+    pub tag: u64,
     /// How it ended.
     pub result: Result<Info, WcError>,
     /// The buffer that was posted. After a receive its length is what arrived.

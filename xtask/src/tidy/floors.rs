@@ -37,10 +37,14 @@ const ADVERB: &[Floor] = &[
     ("device", &["device"]),
     ("context", &["context"]),
     ("context's own", &["event", "pd"]),
-    ("memory", &["ah", "attr", "buffer", "exposed", "mr"]),
+    (
+        "memory",
+        &["ah", "attr", "buffer", "exposed", "mr", "source"],
+    ),
     ("completion", &["wc"]),
     ("slab", &["slab"]),
     ("request", &["request"]),
+    ("receive", &["receive"]),
     // A channel says whose its events are, and a queue holds its channel.
     ("queues", &["channel", "cq"]),
     ("what waits and shares", &["srq", "wait"]),

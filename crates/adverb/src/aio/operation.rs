@@ -56,6 +56,9 @@ struct Step {
     place: Place,
     /// The idle queue that an earlier poll found, and this one.
     idle: [Option<u64>; 2],
+    /// The bytes that the request sends inline.
+    #[allow(dead_code, reason = "kept until it is posted")]
+    copy: Option<Box<[u8]>>,
 }
 
 impl Step {
@@ -87,6 +90,37 @@ impl<'a> Submit for Later<'a> {
     type Outcome = Operation<'a>;
 
     fn submit(self, request: Result<Request, Rejected>) -> Operation<'a> {
+        let mut copy = None;
+        let request = request.map(|mut request| {
+            if let Some(bytes) = request.lent() {
+                let bytes: Box<[u8]> = bytes.into();
+                request.copied(&bytes);
+                copy = Some(bytes);
+            }
+            request
+        });
+        let mut operation = self.lent(request);
+        operation.step.copy = copy;
+        operation
+    }
+}
+
+/// Into a future that borrows the bytes that it sends inline.
+pub(super) struct Lent<'a>(pub(super) Later<'a>);
+
+impl sealed::Sealed for Lent<'_> {}
+
+impl<'a> Submit for Lent<'a> {
+    type Outcome = Operation<'a>;
+
+    fn submit(self, request: Result<Request, Rejected>) -> Operation<'a> {
+        self.0.lent(request)
+    }
+}
+
+impl<'a> Later<'a> {
+    /// The bytes that the request sends inline stay for as long as the future lives.
+    fn lent(self, request: Result<Request, Rejected>) -> Operation<'a> {
         let (request, refused) = match request {
             Ok(request) => (Some(request.signaled()), None),
             Err(refused) => (None, Some(refused)),
@@ -100,6 +134,7 @@ impl<'a> Submit for Later<'a> {
                 id: None,
                 place: None,
                 idle: [None; 2],
+                copy: None,
             },
         }
     }

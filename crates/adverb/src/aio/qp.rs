@@ -8,21 +8,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use adverb_abi::types as c;
-
 use super::desk::Desk;
 use super::inbox::Inbox;
 use super::line::Place;
-use super::operation::{Later, Operation, Outcome, failed, outcome};
+use super::operation::{Later, Lent, Operation, Outcome, failed, outcome};
 use crate::ah::Destination;
 use crate::batch::Batch;
-use crate::buffer::{Buffer, Source, Target};
 use crate::error::{Error, Result};
 use crate::poster::{Poster, Submit};
 use crate::remote::RemoteRegion;
-use crate::request::{PostFlags, Request, fits};
+use crate::request::PostFlags;
+use crate::source::{Inline, Load, Source, Tagged, Target};
 use crate::transport::{Connected, Rc, Transport, Ud};
-use crate::wc::{Completion, OpKind};
+use crate::wc::Completion;
 
 /// A queue pair whose operations are futures. Made by [`Queue::attach`](super::Queue::attach).
 ///
@@ -89,7 +87,7 @@ impl<T: Transport> QueuePair<T> {
         Recv {
             qp: self,
             step: Receiving {
-                target: Some(target.into()),
+                target: Some(target.load()),
                 place: None,
             },
         }
@@ -173,7 +171,7 @@ impl<T: Connected> QueuePair<T> {
     /// Sends a small message that needs no registered memory, up to [`max_inline`](crate::QueuePair::max_inline): the
     /// bytes are copied when it is posted.
     pub fn send_inline<'a>(&'a self, bytes: &'a [u8]) -> Operation<'a> {
-        self.inline(Ok(Request::bare(OpKind::Send, c::IBV_WR_SEND)), bytes)
+        self.lent().send(Inline(bytes))
     }
 
     /// Writes into the peer's memory, at the start of `to`. The peer does not notice.
@@ -188,21 +186,12 @@ impl<T: Connected> QueuePair<T> {
 
     /// Writes a few bytes that need no registered memory.
     pub fn write_inline<'a>(&'a self, bytes: &'a [u8], to: RemoteRegion) -> Operation<'a> {
-        let request = fits(bytes.len(), &to).map(|()| {
-            let mut request = Request::bare(OpKind::Write, c::IBV_WR_RDMA_WRITE);
-            request.wr.wr.rdma = c::ibv_send_wr_rdma {
-                remote_addr: to.addr,
-                rkey: to.rkey.0,
-            };
-            request
-        });
-        self.inline(request, bytes)
+        self.lent().write(Inline(bytes), to)
     }
 
-    fn inline<'a>(&'a self, request: Result<Request>, bytes: &'a [u8]) -> Operation<'a> {
-        // The future borrows the bytes for as long as it may post.
-        let request = request.and_then(|request| self.inner.inline(request, bytes));
-        self.later().submit(request.map_err(failed))
+    /// For bytes that the future borrows for as long as it may post.
+    fn lent(&self) -> Poster<T, Lent<'_>> {
+        Poster::new(Lent(self.later()), PostFlags::empty())
     }
 }
 
@@ -259,7 +248,7 @@ pub struct Recv<'a, T: Transport> {
 
 struct Receiving {
     /// Not posted yet.
-    target: Option<Buffer>,
+    target: Option<Load>,
     place: Place,
 }
 
@@ -274,11 +263,12 @@ impl<T: Transport> Future for Recv<'_, T> {
             step,
             |step, table| {
                 if let Some(target) = step.target.take() {
+                    let tag = target.tag;
                     match qp.inner.post_recv(target) {
                         Ok(_) => {}
                         // One of those posted has to end first.
                         Err(full) if full.is_would_block() && qp.recvs_outstanding() > 0 => {
-                            step.target = full.buffer;
+                            step.target = full.buffer.map(|buffer| Tagged(buffer, tag).load());
                             return None;
                         }
                         Err(refused) => return Some(Err(refused)),

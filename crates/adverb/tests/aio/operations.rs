@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use adverb::aio::{AsyncIo, Queue, Thread, Tokio, block_on};
 use adverb::transport::{Rc, Uc, Ud};
-use adverb::{AccessFlags, Error, GRH_LEN, PostFlags, Wait, WcStatus};
+use adverb::{AccessFlags, Error, GRH_LEN, Inline, PostFlags, Tagged, Wait, WcStatus};
 
 use super::{Pair, context, runtime, soon};
 
@@ -31,6 +31,15 @@ async fn each_operation(pair: &Pair<Rc>) {
     let (sent, message) = tokio::join!(a.send_inline(b"three"), b.recv(pd.alloc_buf(64).unwrap()));
     sent.unwrap();
     assert_eq!(message.unwrap().payload(), Some(&b"three"[..]));
+
+    // Bytes that are lent to the making of the future only, and a tag.
+    let lent = String::from("four");
+    let sending = a.send_imm(Tagged(Inline(lent.as_bytes()), 4), 4);
+    drop(lent);
+    let (sent, message) = tokio::join!(sending, b.recv(Tagged(pd.alloc_buf(8).unwrap(), 5)));
+    let message = message.unwrap();
+    assert_eq!((sent.unwrap().tag, message.tag), (4, 5));
+    assert_eq!(message.payload(), Some(&b"four"[..]));
 
     // One-sided.
     let memory = pd

@@ -3,11 +3,14 @@
 mod closing;
 mod datagrams;
 mod events;
+mod lists;
 mod operations;
 mod shared;
 mod sound;
 mod waiting;
 
+use std::env;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use adverb::transport::Connected;
@@ -21,10 +24,29 @@ const LONG: Duration = Duration::from_secs(20);
 /// The software NIC's first device, whatever else the machine has; or the device that
 /// `ADVERB_TEST_DEVICE` names, which may be a card or the kernel's software RoCE.
 fn context() -> Context {
-    match std::env::var("ADVERB_TEST_DEVICE") {
+    match env::var("ADVERB_TEST_DEVICE") {
         Ok(name) => adverb::open(&name).expect("ADVERB_TEST_DEVICE names a device"),
         Err(_) => adverb::open_default().expect("the software NIC is linked in"),
     }
+}
+
+#[test]
+fn the_same_over_udp() {
+    if ["ADVERB_LINKS", "ADVERB_TEST_DEVICE"]
+        .iter()
+        .any(|name| env::var_os(name).is_some())
+    {
+        return;
+    }
+    let output = Command::new(env::current_exe().unwrap())
+        .args(["lists::", "operations::", "datagrams::", "shared::"])
+        .env("ADVERB_LINKS", "udp")
+        .env("ADVERB_UDP_PORT", "19093")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
 }
 
 /// Two connected queue pairs, each with a completion queue of its own.
