@@ -76,6 +76,17 @@ pub enum Error {
         least: u64,
     },
 
+    /// An argument has to be a multiple of something.
+    #[error("{what} is {value}, and has to be a multiple of {multiple_of}")]
+    Misfit {
+        /// Which argument.
+        what: &'static str,
+        /// What was given.
+        value: u64,
+        /// What it has to be a multiple of.
+        multiple_of: u64,
+    },
+
     /// The system has no memory of this size.
     #[error("{len} bytes of memory are not to be had")]
     OutOfMemory {

@@ -305,7 +305,7 @@ impl fmt::Debug for Exposed {
     }
 }
 
-/// A part of [`Exposed`] memory on its way through an operation.
+/// A part of [`Exposed`] memory, or of a [`RawRegion`](crate::RawRegion), on its way through an operation.
 #[derive(Clone)]
 pub struct ExposedSlice {
     region: Arc<Registration>,
@@ -314,6 +314,15 @@ pub struct ExposedSlice {
 }
 
 impl ExposedSlice {
+    /// The caller keeps the range within the registration, of which no slice of Rust exists.
+    pub(crate) fn of(region: &Arc<Registration>, offset: usize, len: usize) -> Self {
+        Self {
+            region: Arc::clone(region),
+            offset,
+            len,
+        }
+    }
+
     /// Bytes.
     pub fn len(&self) -> usize {
         self.len

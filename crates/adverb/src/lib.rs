@@ -40,7 +40,7 @@
 //! | you want to | look at |
 //! |---|---|
 //! | find and open a device | [`devices`], [`open_default`], [`open`], [`Context`] |
-//! | have memory that only you touch | [`ProtectionDomain::alloc_buf`], [`Buf`] |
+//! | have memory that only you touch | [`ProtectionDomain::alloc_buf`], [`ProtectionDomain::reg_mr`], [`Buf`], [`Mapping`] |
 //! | have memory that peers touch | [`ProtectionDomain::expose`], [`Exposed`], [`RemoteRegion`] |
 //! | connect by address and port | [`cm`] |
 //! | connect otherwise | [`ProtectionDomain::create_qp`], [`QueuePair::connect`], [`Endpoint`], [`Introduction`] |
@@ -49,6 +49,7 @@
 //! | wait | [`CompletionQueue::wait`], [`Wait`]; for event loops [`CompletionQueue::arm`] |
 //! | await | [`aio`], on any runtime or none |
 //! | know why it failed | [`Error`] (at once), [`WcStatus`] (later, with the completion) |
+//! | use memory of others | [`ProtectionDomain::reg_mr_raw`], [`RawRegion`] |
 //! | do what is missing here | `as_raw`, [`QueuePair::post_raw`], [`ffi`] |
 //!
 //! # Rules that the types keep
@@ -83,13 +84,16 @@ mod event;
 mod exposed;
 mod failure;
 mod grh;
+mod mapping;
 mod mr;
 mod pace;
 mod pd;
 mod post;
 mod poster;
 mod qp;
+mod raw;
 mod receive;
+mod registrable;
 mod remote;
 mod request;
 mod slab;
@@ -123,10 +127,13 @@ pub use error::{Error, Result};
 pub use event::{AsyncEvent, AsyncEventKind, EventSource};
 pub use exposed::{Exposed, ExposedSlice};
 pub use grh::GRH_LEN;
+pub use mapping::Mapping;
 pub use mr::{Buf, MemoryRegion, leaked_bytes};
 pub use pd::ProtectionDomain;
 pub use poster::{Poster, Submit};
 pub use qp::QueuePair;
+pub use raw::RawRegion;
+pub use registrable::{Numbers, Registrable};
 pub use remote::RemoteRegion;
 pub use request::{BatchError, PostFlags, Posted, Rejected};
 pub use source::{Inline, Source, Tagged, Target};

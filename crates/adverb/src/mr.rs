@@ -5,10 +5,12 @@
 //! Peers have no right to this memory; what peers may touch is in [`exposed`](crate::exposed).
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::any::{Any, TypeId};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
+use std::os::fd::RawFd;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,11 +19,15 @@ use adverb_abi::types as c;
 
 use crate::error::{Error, Result};
 use crate::pd::{PdInner, ProtectionDomain};
+use crate::registrable::Registrable;
 use crate::sys;
 use crate::values::{LKey, RKey};
 
 /// Fresh buffers start at a page, so that no other data shares a page with them.
 const PAGE: usize = 4096;
+
+/// Registered, to be read, where there is nothing to register.
+static EMPTY: u8 = 0;
 
 /// Memory that had to be given up because a device did not let go of it.
 static LEAKED: AtomicU64 = AtomicU64::new(0);
@@ -36,12 +42,16 @@ pub(crate) fn count_leak(bytes: usize) {
     LEAKED.fetch_add(bytes as u64, Ordering::Relaxed);
 }
 
+/// A value that holds registered bytes, and whose type is forgotten.
+trait Held: Any {}
+impl<M: Registrable> Held for M {}
+
 /// Who owns the bytes of a registration.
 enum Memory {
     /// Allocated here, page aligned.
     Pages(Layout),
-    /// Taken over from a boxed slice of this many bytes.
-    Boxed(usize),
+    /// A value that was registered; boxed by whoever made this.
+    Held(*mut dyn Held),
     /// Somebody else's; the unsafe constructor made the caller promise that it stays.
     Foreign,
 }
@@ -49,7 +59,7 @@ enum Memory {
 /// One `ibv_mr` and the memory below it.
 pub(crate) struct Registration {
     mr: NonNull<c::ibv_mr>,
-    base: NonNull<u8>,
+    base: *mut u8,
     len: usize,
     memory: Memory,
     access: AccessFlags,
@@ -59,8 +69,9 @@ pub(crate) struct Registration {
 }
 
 // SAFETY: the pointers are owned by this value alone; verbs may be called from any thread
-// (ibv_reg_mr(3), and the thread-safety rule of libibverbs), and the bytes are reached only
-// through `Buf` (unique ranges) and `Exposed` (atomic accesses).
+// (ibv_reg_mr(3), and the thread-safety rule of libibverbs), a held value is `Send` and `Sync`, and
+// the bytes are reached only through `Buf` (unique ranges) and `Exposed` (atomic accesses). A second
+// `Buf` over one range, or a `Buf` over memory with remote rights, would break it.
 unsafe impl Send for Registration {}
 // SAFETY: as above; a shared reference gives out addresses and keys, never bytes.
 unsafe impl Sync for Registration {}
@@ -91,19 +102,32 @@ impl Registration {
         Self::register(pd, base, exact, Memory::Pages(layout), access)
     }
 
-    pub(crate) fn boxed(
+    /// The registration of a value's bytes, and how many they are.
+    pub(crate) fn held<M: Registrable>(
         pd: &Arc<PdInner>,
-        bytes: Box<[u8]>,
+        value: M,
         access: AccessFlags,
-    ) -> Result<Arc<Self>> {
-        let len = bytes.len();
-        if len == 0 {
-            return Self::pages(pd, 0, access);
-        }
-        // From here on the box exists only as this pointer, so that nothing claims the bytes for
-        // itself while a device writes them.
-        let base = NonNull::from(Box::leak(bytes)).cast();
-        Self::register(pd, base, len, Memory::Boxed(len), access)
+    ) -> Result<(Arc<Self>, usize)> {
+        // From here on it is not moved, and exists only as this pointer, so that nothing claims the
+        // bytes for itself while a device writes them.
+        let value = Box::into_raw(Box::new(value));
+        // SAFETY: a value that was just boxed, used by nobody else.
+        let bytes = unsafe { (*value).bytes() };
+        // A region of no bytes is one of a byte that nobody has a right to; it has to be some byte.
+        let (base, len) = match bytes.len() {
+            0 => (NonNull::from(&EMPTY).cast(), 0),
+            len => (
+                NonNull::new(bytes.cast()).unwrap_or(NonNull::dangling()),
+                len,
+            ),
+        };
+        let access = if len == 0 {
+            AccessFlags::empty()
+        } else {
+            access
+        };
+        let region = Self::register(pd, base, len.max(1), Memory::Held(value), access)?;
+        Ok((region, len))
     }
 
     /// # Safety
@@ -139,12 +163,57 @@ impl Registration {
         let Some(mr) = NonNull::new(mr) else {
             let error = sys::last_error("ibv_reg_mr", &pd.ctx.name);
             // SAFETY: nothing was registered, so the memory is still only ours.
-            unsafe { free(base, &memory) };
+            unsafe { free(base.as_ptr(), &memory) };
             return Err(error);
         };
+        Ok(Self::registered(pd, mr, base.as_ptr(), len, memory, access))
+    }
+
+    /// # Safety
+    /// As for [`foreign`](Self::foreign), of the bytes of the dma-buf.
+    pub(crate) unsafe fn dmabuf(
+        pd: &Arc<PdInner>,
+        fd: RawFd,
+        offset: u64,
+        len: usize,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<Arc<Self>> {
+        let ctx = &pd.ctx;
+        let Some(reg) = ctx.verbs.reg_dmabuf_mr else {
+            return Err(Error::Unsupported {
+                what: "ibv_reg_dmabuf_mr",
+                object: ctx.name.clone(),
+            });
+        };
+        // SAFETY: the protection domain is alive; of the memory the caller promises the rest.
+        let mr = unsafe {
+            reg(
+                pd.raw(),
+                offset,
+                len,
+                iova,
+                fd,
+                access.bits() as libc::c_int,
+            )
+        };
+        let mr = sys::non_null(mr, "ibv_reg_dmabuf_mr", &ctx.name)?;
+        // An address for the device. Nothing here ever looks there.
+        let base = iova as *mut u8;
+        Ok(Self::registered(pd, mr, base, len, Memory::Foreign, access))
+    }
+
+    fn registered(
+        pd: &Arc<PdInner>,
+        mr: NonNull<c::ibv_mr>,
+        base: *mut u8,
+        len: usize,
+        memory: Memory,
+        access: AccessFlags,
+    ) -> Arc<Self> {
         // SAFETY: a successful reg_mr returns a filled ibv_mr.
         let (lkey, rkey) = unsafe { ((*mr.as_ptr()).lkey, (*mr.as_ptr()).rkey) };
-        Ok(Arc::new(Self {
+        Arc::new(Self {
             mr,
             base,
             len,
@@ -153,13 +222,35 @@ impl Registration {
             lkey,
             rkey,
             pd: Arc::clone(pd),
-        }))
+        })
+    }
+
+    /// The value that was registered, if it was one of this type and this is the last handle.
+    fn into_held<M: Registrable>(this: Arc<Self>) -> Result<M, Arc<Self>> {
+        let Memory::Held(value) = this.memory else {
+            return Err(this);
+        };
+        // SAFETY: the value is ours, and only its type is asked for.
+        if unsafe { (*value).type_id() } != TypeId::of::<M>() {
+            return Err(this);
+        }
+        let mut region = ManuallyDrop::new(Arc::try_unwrap(this)?);
+        // SAFETY: the registration is alive and this was the last handle to it.
+        let rc = unsafe { (region.pd.ctx.verbs.dereg_mr)(region.mr.as_ptr()) };
+        if rc != 0 {
+            // The device keeps it, and so do we.
+            return Err(Arc::new(ManuallyDrop::into_inner(region)));
+        }
+        // SAFETY: of the fields only the domain has to be dropped; it is not used afterwards.
+        unsafe { ptr::drop_in_place(&raw mut region.pd) };
+        // SAFETY: it was boxed, is of this type, and no device touches its bytes any more.
+        Ok(*unsafe { Box::from_raw(value.cast::<M>()) })
     }
 
     /// Address of byte `offset`; the caller keeps `offset` within the registration.
     pub(crate) fn at(&self, offset: usize) -> *mut u8 {
         debug_assert!(offset <= self.len, "offset {offset} of {}", self.len);
-        self.base.as_ptr().wrapping_add(offset)
+        self.base.wrapping_add(offset)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -187,15 +278,12 @@ impl Drop for Registration {
 
 /// # Safety
 /// The memory was made for a `Registration`, is not registered, and is not used afterwards.
-unsafe fn free(base: NonNull<u8>, memory: &Memory) {
+unsafe fn free(base: *mut u8, memory: &Memory) {
     match *memory {
         // SAFETY: `base` came from `alloc_zeroed` with this layout.
-        Memory::Pages(layout) => unsafe { dealloc(base.as_ptr(), layout) },
-        Memory::Boxed(len) => {
-            let slice = std::ptr::slice_from_raw_parts_mut(base.as_ptr(), len);
-            // SAFETY: `base` and `len` came from `Box::leak` of a boxed slice.
-            drop(unsafe { Box::from_raw(slice) });
-        }
+        Memory::Pages(layout) => unsafe { dealloc(base, layout) },
+        // SAFETY: it came from `Box::into_raw`.
+        Memory::Held(value) => drop(unsafe { Box::from_raw(value) }),
         Memory::Foreign => {}
     }
 }
@@ -232,36 +320,6 @@ impl MemoryRegion {
     /// The C object. It is valid while this handle lives; it must not be deregistered.
     pub fn as_raw(&self) -> *mut c::ibv_mr {
         self.0.raw()
-    }
-}
-
-impl ProtectionDomain {
-    /// Registers memory that this library does not own: a mapping, memory of another library.
-    ///
-    /// The result has keys, for [`QueuePair::post_raw`](crate::QueuePair::post_raw) and for
-    /// peers; it never becomes a slice.
-    ///
-    /// # Safety
-    /// The bytes stay mapped until the last clone of the region is gone, and nobody uses them
-    /// in a way that conflicts with what the device and, with remote rights, peers do to them.
-    ///
-    /// # Errors
-    /// [`Error::Verb`] (EFAULT: not mapped); [`Error::Value`] for a NULL address.
-    #[doc(alias = "ibv_reg_mr")]
-    pub unsafe fn reg_mr_raw(
-        &self,
-        addr: *mut u8,
-        len: usize,
-        access: AccessFlags,
-    ) -> Result<MemoryRegion> {
-        let base = NonNull::new(addr).ok_or(Error::Value {
-            what: "address",
-            value: 0,
-            limit: u64::MAX,
-        })?;
-        // SAFETY: the caller promises what `foreign` asks for.
-        let region = unsafe { Registration::foreign(&self.inner, base, len, access)? };
-        Ok(MemoryRegion(region))
     }
 }
 
@@ -313,8 +371,10 @@ impl ProtectionDomain {
         Ok(Buf::whole(region, len))
     }
 
-    /// Registers bytes that exist already, without copying; peers cannot reach them
-    /// (ibv_reg_mr(3)). They are freed with the last part of the buffer.
+    /// Registers memory that exists already, without copying; peers cannot reach it
+    /// (ibv_reg_mr(3)). It is dropped with the last part of the buffer, or comes back from
+    /// [`into_inner`](Buf::into_inner). All of its bytes count; what a vector has room for beyond
+    /// its length is left alone.
     ///
     /// ```
     /// # fn main() -> Result<(), adverb::Error> {
@@ -322,16 +382,16 @@ impl ProtectionDomain {
     /// let pd = adverb::open_default()?.alloc_pd()?;
     /// let buf = pd.reg_mr(b"ready to go".to_vec())?;
     /// assert_eq!(&buf[..5], b"ready");
+    /// let bytes: Vec<u8> = buf.into_inner().unwrap();
+    /// assert_eq!(bytes, b"ready to go");
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// [`Error::Verb`]; the bytes are dropped then.
+    /// [`Error::Verb`]; the memory is dropped then.
     #[doc(alias = "ibv_reg_mr")]
-    pub fn reg_mr(&self, bytes: impl Into<Box<[u8]>>) -> Result<Buf> {
-        let bytes = bytes.into();
-        let len = bytes.len();
-        let region = Registration::boxed(&self.inner, bytes, AccessFlags::LOCAL_WRITE)?;
+    pub fn reg_mr(&self, memory: impl Registrable) -> Result<Buf> {
+        let (region, len) = Registration::held(&self.inner, memory, AccessFlags::LOCAL_WRITE)?;
         Ok(Buf::whole(region, len))
     }
 }
@@ -426,6 +486,29 @@ impl Buf {
         }
         self.capacity += tail.capacity;
         Ok(())
+    }
+
+    /// Ends the registration and gives the memory back that [`reg_mr`](ProtectionDomain::reg_mr)
+    /// took, all of it, however many bytes count.
+    ///
+    /// # Errors
+    /// Gives the buffer back: it was made of something else, is only a part (or another part or
+    /// handle of its registration still exists), or the device does not let go of it.
+    #[doc(alias = "ibv_dereg_mr")]
+    pub fn into_inner<M: Registrable>(self) -> Result<M, Self> {
+        let Self {
+            region,
+            offset,
+            capacity,
+            len,
+        } = self;
+        // A part without bytes holds the registration, so that a whole is one by its handles too.
+        Registration::into_held(region).map_err(|region| Self {
+            region,
+            offset,
+            capacity,
+            len,
+        })
     }
 
     /// The registration the bytes belong to.

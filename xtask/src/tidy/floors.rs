@@ -23,6 +23,7 @@ const ADVERB: &[Floor] = &[
             "error",
             "failure",
             "grh",
+            "registrable",
             "state",
             "status",
             "sync",
@@ -39,7 +40,9 @@ const ADVERB: &[Floor] = &[
     ("context's own", &["event", "pd"]),
     (
         "memory",
-        &["ah", "attr", "buffer", "exposed", "mr", "source"],
+        &[
+            "ah", "attr", "buffer", "exposed", "mapping", "mr", "raw", "source",
+        ],
     ),
     ("completion", &["wc"]),
     ("slab", &["slab"]),

@@ -4,6 +4,7 @@ mod closing;
 mod datagrams;
 mod events;
 mod lists;
+mod memory;
 mod operations;
 mod shared;
 mod sound;
@@ -39,7 +40,13 @@ fn the_same_over_udp() {
         return;
     }
     let output = Command::new(env::current_exe().unwrap())
-        .args(["lists::", "operations::", "datagrams::", "shared::"])
+        .args([
+            "lists::",
+            "memory::",
+            "operations::",
+            "datagrams::",
+            "shared::",
+        ])
         .env("ADVERB_LINKS", "udp")
         .env("ADVERB_UDP_PORT", "19093")
         .stdin(Stdio::null())

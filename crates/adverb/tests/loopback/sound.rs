@@ -24,7 +24,9 @@ fn to(state: QpState) -> QpAttr {
 }
 
 fn lone_send(pair: &Pair<Rc>, bytes: &[u8]) {
-    pair.a.post_send(pair.pd.reg_mr(bytes).unwrap()).unwrap();
+    pair.a
+        .post_send(pair.pd.reg_mr(bytes.to_vec()).unwrap())
+        .unwrap();
 }
 
 #[test]
