@@ -63,8 +63,8 @@ fn those_who_come_and_go_leave_nothing_behind() {
         drop((there, back, other));
         most = most.max(own.inbound_rings());
     }
-    assert!(own.has_met());
-    assert!(!own.has_met());
+    assert!(own.wants_roll_call());
+    assert!(!own.wants_roll_call());
     assert!(most <= FEW, "{most} rings of the dead at a time");
     assert!(mapped_rings() <= 2 * FEW, "{} rings", mapped_rings());
     // The listing of the descriptors has one, too, both times.

@@ -102,8 +102,8 @@ pub struct ShmLink {
     /// Hand-overs, as counted in our page, that have been looked after.
     handovers_seen: AtomicU64,
     bells_taken: AtomicU64,
-    /// Somebody was met; `roll_call.rs` has more.
-    met: AtomicBool,
+    /// Somebody was met, or a ring has grown; `roll_call.rs` has more.
+    call_roll: Arc<AtomicBool>,
     looked_at: AtomicUsize,
 }
 
@@ -118,7 +118,7 @@ impl ShmLink {
             inbound: Rings::default(),
             handovers_seen: AtomicU64::new(0),
             bells_taken: AtomicU64::new(0),
-            met: AtomicBool::new(false),
+            call_roll: Arc::default(),
             looked_at: AtomicUsize::new(0),
         }
     }
@@ -171,9 +171,9 @@ impl ShmLink {
         }
         let (file, inode) = self.place.living(slot)?;
         self.look_at_peers(&mut peers);
-        let peer = Arc::new(Peer::open(&self.place, slot, &file, inode).ok()?);
+        let peer = Arc::new(Peer::open(&self.place, slot, &file, inode, &self.call_roll).ok()?);
         peers.insert(slot, peer.clone());
-        self.met.store(true, Ordering::Release);
+        self.call_roll.store(true, Ordering::Release);
         Some(ShmRoute { peer })
     }
 
@@ -277,7 +277,7 @@ impl ShmLink {
             let ring = Arc::new(Inbound::new(from, inode, memory, consumer, rope.clone()));
             let look = |rings: &mut List| self.look_at_rings(rings);
             self.inbound.add(self.page().news(), ring, look);
-            self.met.store(true, Ordering::Release);
+            self.call_roll.store(true, Ordering::Release);
         }
         tell_taken(&rope, self.place.slot(), memory);
         Ok(())

@@ -2,8 +2,8 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 
 use adverb_mem::ProcessPage;
 use adverb_mem::ring::{self, Producer, PushError, Slot};
@@ -28,6 +28,8 @@ pub(super) struct Peer {
     dead: AtomicBool,
     /// The peer has not said yet that it has its end of the ring.
     handing_over: AtomicBool,
+    /// Raised when the roll is to be called: to trim the ring, among others.
+    call_roll: Arc<AtomicBool>,
     /// Whether it may not have heard of the last records: [`HEARD`], [`UNHEARD`] or [`DOUBTFUL`].
     hearing: AtomicU8,
 }
@@ -49,7 +51,13 @@ struct Outbound {
 
 impl Peer {
     /// Maps the page in `file`, makes a ring to its owner and hands it over.
-    pub(super) fn open(place: &Place, slot: u16, file: &File, inode: u64) -> io::Result<Self> {
+    pub(super) fn open(
+        place: &Place,
+        slot: u16,
+        file: &File,
+        inode: u64,
+        call_roll: &Arc<AtomicBool>,
+    ) -> io::Result<Self> {
         let page = ProcessPage::open(file).map_err(io::Error::other)?;
         if place.is_known_dead(&page) {
             return Err(io::ErrorKind::ConnectionRefused.into());
@@ -74,6 +82,7 @@ impl Peer {
             out: Mutex::new(out),
             dead: AtomicBool::new(false),
             handing_over: AtomicBool::new(true),
+            call_roll: Arc::clone(call_roll),
             hearing: AtomicU8::new(HEARD),
         })
     }
@@ -109,6 +118,7 @@ impl Peer {
         let pushed = out.producer.push(&[&prefix[..prefix_len], packet]);
         pushed.map_err(|error| self.not_pushed(error))?;
         out.prefix.sent(meta);
+        self.note_growth(&mut out.producer);
         Ok(())
     }
 
@@ -124,7 +134,21 @@ impl Peer {
         let slot = slot.map_err(|error| self.not_pushed(error))?;
         // Whatever becomes of the record, it brings the addresses.
         out.prefix.sent(meta);
+        self.note_growth(&mut out.producer);
         Ok((slot, Prefix::new(bytes, prefix_len)))
+    }
+
+    fn note_growth(&self, producer: &mut Producer) {
+        if producer.take_growth() {
+            self.call_roll.store(true, Ordering::Release);
+        }
+    }
+
+    /// Part of the roll: a ring that was not used since the last one keeps little memory.
+    pub(super) fn trim(&self) {
+        if lock(&self.out).producer.trim().is_err() {
+            self.forget();
+        }
     }
 
     fn not_pushed(&self, error: PushError) -> SendError {

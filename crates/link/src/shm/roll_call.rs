@@ -3,6 +3,8 @@
 //!
 //! Whoever meets a newcomer looks at a few of the others; so there are never many more dead than living. From time to time
 //! the roll of all is called, by who uses this link.
+//!
+//! At the same occasions rings that nobody uses give their memory back.
 
 use std::sync::atomic::Ordering;
 
@@ -15,20 +17,22 @@ use crate::lock::lock;
 const LOOKED_AT: usize = 4;
 
 impl ShmLink {
-    /// Whether somebody was met since this was last asked.
+    /// Whether somebody was met, or a ring has grown, since this was last asked.
     #[must_use]
-    pub fn has_met(&self) -> bool {
-        self.met.load(Ordering::Relaxed) && self.met.swap(false, Ordering::AcqRel)
+    pub fn wants_roll_call(&self) -> bool {
+        self.call_roll.load(Ordering::Relaxed) && self.call_roll.swap(false, Ordering::AcqRel)
     }
 
-    /// Forgets all who have ended; whether anybody is left.
+    /// Forgets all who have ended, and trims the rings to the others; whether anybody is left.
     #[must_use]
     pub fn call_roll(&self) -> bool {
         self.sweep();
         let mut peers = lock(&self.peers);
         peers.retain(|_, peer| {
             let alive = peer.is_alive(&self.place);
-            if !alive {
+            if alive {
+                peer.trim();
+            } else {
                 peer.forget();
             }
             alive

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32 as PrivateU32;
 
 use super::storage::Storage;
-use super::{HEADER, LINE, RingError, VALID, max_record, record_space};
+use super::{AT_ONCE, HEADER, LINE, RingError, VALID, max_record, record_space};
 use crate::primitive::{Ordering, fence};
 #[cfg(not(loom))]
 use crate::span::Source;
@@ -43,6 +43,7 @@ impl Consumer {
     )]
     pub fn next(&mut self) -> Result<Option<Record<'_>>, RingError> {
         let Some(len) = self.peek()? else {
+            self.release_idle();
             return Ok(None);
         };
         Ok(Some(self.take(len)))
@@ -53,6 +54,7 @@ impl Consumer {
     /// After an error the ring is of no further use, except that a record too long for `into` stays.
     pub fn pop(&mut self, into: &mut [u8]) -> Result<Option<usize>, RingError> {
         let Some(len) = self.peek()? else {
+            self.release_idle();
             return Ok(None);
         };
         let (position, buffer) = (self.position, into.len());
@@ -112,6 +114,13 @@ impl Consumer {
         Watch {
             storage: self.storage.clone(),
             position: self.watched.clone(),
+        }
+    }
+
+    /// There is nothing now. If that lasts, the producer gives back what is free.
+    fn release_idle(&mut self) {
+        if self.position.wrapping_sub(self.released) >= AT_ONCE {
+            self.release();
         }
     }
 

@@ -182,3 +182,38 @@ fn a_record_stays_until_it_is_dropped() {
         sender.join().unwrap();
     });
 }
+
+/// Memory is given back while a record waits and is taken: that record and the next one arrive, and the end is seen.
+#[test]
+fn trimming_leaves_what_is_in_the_ring() {
+    model(|| {
+        let (mut producer, mut consumer) = pair();
+        let record = |n: u32| [(VALID | n).to_ne_bytes(), n.to_ne_bytes()].concat();
+        let mut buffer = [0; 8];
+        for n in 1..=2 {
+            producer.push(&[&record(n)]).unwrap();
+            assert_eq!(consumer.pop(&mut buffer), Ok(Some(8)));
+        }
+        producer.push(&[&record(3)]).unwrap();
+        assert!(producer.take_growth());
+        producer.trim().unwrap();
+        let sender = thread::spawn(move || {
+            producer.trim().unwrap();
+            assert!(!producer.take_growth());
+            producer.push(&[&record(4)]).unwrap();
+        });
+        let mut next = 3u32;
+        for _ in 0..3 {
+            if consumer.pop(&mut buffer).unwrap().is_some() {
+                assert_eq!(buffer[4..], next.to_ne_bytes());
+                next += 1;
+            }
+        }
+        sender.join().unwrap();
+        while consumer.pop(&mut buffer).unwrap().is_some() {
+            assert_eq!(buffer[4..], next.to_ne_bytes());
+            next += 1;
+        }
+        assert_eq!(next, 5);
+    });
+}

@@ -45,6 +45,12 @@
 //! give space back after the producer decided to wait: the producer waits only if more than half of the ring is full
 //! counted from the `head` it saw, the consumer will read all of that, and it gives back each eighth.
 //!
+//! # Memory
+//!
+//! A ring takes as much memory as it has been used, a page at a time. Who has nothing to send for a while calls
+//! [`Producer::trim`], which gives the free space back to the system; the consumer, when it finds the ring empty, sees to it
+//! that nearly all is free. The zero behind the last record stays in its place.
+//!
 //! # Trust
 //!
 //! The other process is not trusted. Each side keeps its own position to itself and takes the size from its own
@@ -76,6 +82,9 @@ pub(crate) const VALID: u32 = 1 << 31;
 /// Space in front of the records: a page, so that the records are page aligned.
 #[cfg(not(loom))]
 pub(crate) const CONTROL_BYTES: usize = 4096;
+
+/// So many bytes of records are there before they are used, and so much an idle ring may keep.
+pub(crate) const AT_ONCE: u32 = if cfg!(loom) { 16 } else { 16 << 10 };
 
 /// The smallest ring.
 pub const MIN_SIZE: u32 = if cfg!(loom) { 64 } else { 4096 };
@@ -129,7 +138,7 @@ pub fn create(size: u32) -> io::Result<(Producer, OwnedFd)> {
     }
     let len = CONTROL_BYTES + size as usize;
     let fd = memfd::create_sealed("adverb-ring", len)?;
-    let map = Mapping::new(&fd, len)?;
+    let map = Mapping::sparse(&fd, len, CONTROL_BYTES + AT_ONCE as usize)?;
     Ok((Producer::new(storage::Storage::new(map, size)), fd))
 }
 
@@ -148,7 +157,7 @@ pub fn open(fd: impl AsFd) -> io::Result<Consumer> {
             format!("a memfd of {len} bytes is no ring"),
         )
     })?;
-    let map = Mapping::new(fd, len)?;
+    let map = Mapping::sparse(fd, len, CONTROL_BYTES + AT_ONCE as usize)?;
     Ok(Consumer::new(storage::Storage::new(map, size)))
 }
 

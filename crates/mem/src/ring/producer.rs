@@ -1,7 +1,7 @@
 //! The sending end.
 
 use super::storage::Storage;
-use super::{HEADER, LINE, RingError, VALID, max_record, record_space};
+use super::{AT_ONCE, HEADER, LINE, RingError, VALID, max_record, record_space};
 use crate::primitive::{Ordering, fence};
 #[cfg(not(loom))]
 use crate::span::Target;
@@ -16,6 +16,11 @@ pub struct Producer {
     head: u32,
     /// Where a header was zeroed ahead of time.
     zeroed: u32,
+    /// Bytes of records since memory was last given back.
+    grown: u32,
+    growth_told: bool,
+    /// Where the next record began when [`Producer::trim`] was last called.
+    tail_at_trim: u32,
 }
 
 /// Why a record was not written.
@@ -44,6 +49,9 @@ impl Producer {
             tail: 0,
             head: 0,
             zeroed: 0,
+            grown: 0,
+            growth_told: false,
+            tail_at_trim: 0,
         }
     }
 
@@ -93,12 +101,39 @@ impl Producer {
         }
         let position = self.tail;
         self.tail = position.wrapping_add(space);
+        self.grown = self.grown.saturating_add(space);
         // Whoever watches the ring and finds what we write over an old header finds also that the consumer has moved on.
         fence(Ordering::Release);
         if self.tail != self.zeroed {
             self.zero(self.tail);
         }
         Ok((position, len))
+    }
+
+    /// Whether the ring takes more memory by now than an idle one should. Says so once; then [`Producer::trim`] should be
+    /// called, twice and some time apart.
+    #[must_use]
+    pub fn take_growth(&mut self) -> bool {
+        let grown = self.grown > AT_ONCE && !self.growth_told;
+        self.growth_told |= grown;
+        grown
+    }
+
+    /// Gives the memory of free space back to the system, if nothing was sent since this was last called.
+    pub fn trim(&mut self) -> Result<(), RingError> {
+        let idle = self.tail == self.tail_at_trim;
+        self.tail_at_trim = self.tail;
+        if !idle || self.grown <= AT_ONCE {
+            return Ok(());
+        }
+        self.load_head()?;
+        // The line behind the last record holds the zero at which the consumer looks.
+        let used = self.tail.wrapping_sub(self.head) + LINE;
+        let free = self.storage.size().saturating_sub(used);
+        self.storage.give_back(self.tail.wrapping_add(LINE), free);
+        self.grown = 0;
+        self.growth_told = false;
+        Ok(())
     }
 
     /// Zeroes the header behind the next record, should that be short: the line comes to this core while nobody waits for

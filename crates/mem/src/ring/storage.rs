@@ -118,6 +118,17 @@ mod shared {
             unsafe { Source::in_two(at, first, self.records(), len) }
         }
 
+        /// Gives the memory of `len` bytes from `position` on back, as far as they are whole pages; they are zeros then.
+        pub(crate) fn give_back(&self, position: u32, len: u32) {
+            let size = self.size as usize;
+            let (at, len) = ((position & (self.size - 1)) as usize, len as usize);
+            let first = len.min(size - at);
+            for (from, len) in [(at, first), (0, len - first)] {
+                let from = CONTROL_BYTES + from;
+                self.inner.give_back(from, from + len);
+            }
+        }
+
         fn place(&self, position: u32, len: usize) -> (*mut u8, usize) {
             let size = self.size as usize;
             assert!(len <= size);
@@ -172,6 +183,14 @@ impl Storage {
 
     pub(crate) fn header(&self, position: u32) -> &AtomicU32 {
         &self.inner.words[((position & (self.size - 1)) / 4) as usize]
+    }
+
+    /// As when all of it is whole pages.
+    pub(crate) fn give_back(&self, position: u32, len: u32) {
+        for at in (position..position.wrapping_add(len)).step_by(4) {
+            self.header(at)
+                .store(0, crate::primitive::Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn copy_in(&self, position: u32, bytes: &[u8]) {

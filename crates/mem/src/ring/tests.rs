@@ -16,11 +16,12 @@ fn pair(size: u32) -> (Producer, Consumer) {
 enum Op {
     Push(Vec<Vec<u8>>),
     Pop,
+    Trim,
 }
 
 fn op() -> impl Strategy<Value = Op> {
     let parts = prop::collection::vec(prop::collection::vec(any::<u8>(), 0..400), 0..4);
-    prop_oneof![parts.prop_map(Op::Push), Just(Op::Pop)]
+    prop_oneof![4 => parts.prop_map(Op::Push), 4 => Just(Op::Pop), 1 => Just(Op::Trim)]
 }
 
 proptest! {
@@ -68,7 +69,7 @@ proptest! {
 
     #[test]
     fn what_goes_in_comes_out_in_order(ops in prop::collection::vec(op(), 0..400)) {
-        let (mut producer, mut consumer) = pair(MIN_SIZE);
+        let (mut producer, mut consumer) = pair(4 * MIN_SIZE);
         let watch = consumer.watch();
         let mut oracle = VecDeque::new();
         let mut buffer = [0; 4096];
@@ -92,6 +93,11 @@ proptest! {
                     prop_assert_eq!(watch.is_ready(), !oracle.is_empty());
                     let got = consumer.pop(&mut buffer).unwrap().map(|len| buffer[..len].to_vec());
                     prop_assert_eq!(got, oracle.pop_front());
+                }
+                // At the second one in a row.
+                Op::Trim => {
+                    producer.trim().unwrap();
+                    producer.trim().unwrap();
                 }
             }
         }
@@ -281,4 +287,39 @@ fn a_full_ring_wakes_its_producer_once_there_is_space() {
     producer.push(&[&[7; 300]]).unwrap();
     while consumer.pop(&mut buffer).unwrap().is_some() {}
     assert!(!consumer.take_wake(), "nobody waits any more");
+}
+
+/// What a ring takes of the system's memory, by what the kernel says of its file.
+fn resident(fd: &OwnedFd) -> usize {
+    rustix::fs::fstat(fd).unwrap().st_blocks as usize * 512
+}
+
+#[test]
+fn a_ring_takes_memory_as_it_is_used_and_gives_it_back() {
+    const SIZE: u32 = 1 << 20;
+    let little = CONTROL_BYTES + 2 * AT_ONCE as usize;
+    let (mut producer, fd) = create(SIZE).unwrap();
+    let mut consumer = open(&fd).unwrap();
+    assert!(resident(&fd) <= little, "{}", resident(&fd));
+    let mut buffer = [0; 1024];
+    let mut through = |producer: &mut Producer, count: u32| {
+        for n in 0..count {
+            let record = [n as u8 | 1; 1000];
+            producer.push(&[&record]).unwrap();
+            assert_eq!(consumer.pop(&mut buffer), Ok(Some(1000)));
+            assert_eq!(buffer[..1000], record);
+            assert_eq!(consumer.pop(&mut buffer), Ok(None));
+        }
+    };
+    assert!(!producer.take_growth());
+    for lap in 0..3 {
+        through(&mut producer, 1500 + lap);
+        assert!(resident(&fd) >= SIZE as usize, "{}", resident(&fd));
+        assert!(producer.take_growth() && !producer.take_growth());
+        // Somebody may go on in a moment: only what has rested from one call to the next is given back.
+        producer.trim().unwrap();
+        assert!(resident(&fd) >= SIZE as usize);
+        producer.trim().unwrap();
+        assert!(resident(&fd) <= little + 4096, "{}", resident(&fd));
+    }
 }

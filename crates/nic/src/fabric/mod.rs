@@ -159,8 +159,8 @@ impl Fabric {
     /// Tells the peers that somebody looks.
     pub(crate) fn note_drive(&self, now: Instant) {
         self.shm.page().note_drive(now.as_nanos());
-        if self.shm.has_met() {
-            self.expect_deaths(now);
+        if self.shm.wants_roll_call() {
+            self.call_roll_soon(now);
         }
     }
 

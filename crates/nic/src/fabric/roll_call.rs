@@ -1,6 +1,8 @@
 //! Forgetting the processes that have ended and whose death nobody tells: those that only sent or got datagrams.
 //!
-//! A second after somebody was met all are looked at, and again with pauses that double as long as nobody is met, so that
+//! The same roll finds the rings that are not used any more, and has them give their memory back.
+//!
+//! A second after somebody was met, or a ring has grown, all are looked at, and again with pauses that double as long as nobody is met, so that
 //! a process which waits for a day wakes a few times a day for this.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,8 +33,8 @@ impl Default for RollCall {
 }
 
 impl Fabric {
-    /// Somebody was met, who will end one day.
-    pub(super) fn expect_deaths(&self, now: Instant) {
+    /// Somebody was met, who will end one day, or a ring has grown, which will rest one day.
+    pub(super) fn call_roll_soon(&self, now: Instant) {
         self.roll_call
             .pause_ns
             .store(FIRST_PAUSE_NS, Ordering::Relaxed);
