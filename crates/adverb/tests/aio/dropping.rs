@@ -11,7 +11,7 @@ use adverb::aio::{Queue, Thread, block_on};
 use adverb::transport::Rc;
 use adverb::{Error, Wait};
 
-use super::{Count, Pair, on_one_queue, runtime, soon};
+use super::{Count, Pair, ends, on_one_queue, runtime, soon};
 
 #[test]
 fn a_posted_operation_that_is_dropped_still_happens() {
@@ -172,6 +172,11 @@ impl Wake for Owner {
 
 #[test]
 fn the_last_waker_of_a_task_may_take_its_futures_along() {
+    // Where a waker is dropped under the lock that its future takes, the thread waits for itself.
+    ends(drop_last_wakers);
+}
+
+fn drop_last_wakers() {
     let pair: &'static Pair<Rc> = Box::leak(Box::new(Pair::of(&|cq| Queue::with(cq, Thread::new))));
     pair.a_queue.set_wait(Wait::Event);
     let owner = Arc::new(Owner(Mutex::default()));

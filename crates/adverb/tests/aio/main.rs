@@ -11,7 +11,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::task::{Context as Cx, Poll, Wake, Waker};
+use std::thread;
 use std::time::Duration;
 
 use adverb::aio::{self, Queue};
@@ -115,8 +117,22 @@ impl Count {
         let start = std::time::Instant::now();
         while !self.is_woken() {
             assert!(start.elapsed() < LONG, "nobody wakes the task");
-            std::thread::sleep(Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(1));
         }
+    }
+}
+
+/// It must end; it takes a moment, so that no machine is too busy for this. One that hangs is left behind.
+fn ends(work: impl FnOnce() + Send + 'static) {
+    let (tell, ended) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        work();
+        let _ = tell.send(());
+    });
+    match ended.recv_timeout(3 * LONG) {
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it hangs"),
+        // Over, or it panicked.
+        Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => thread.join().unwrap(),
     }
 }
 
