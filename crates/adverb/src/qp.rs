@@ -29,7 +29,7 @@ use crate::sys;
 use crate::transitions;
 use crate::transport::{Connected, Transport, Ud};
 use crate::values::Mtu;
-use crate::wc::{Completion, OpId, OpKind};
+use crate::wc::{Completion, OpKind};
 
 /// How long closing waits for flushed completions before it destroys the queue pair anyway.
 const DRAIN: Duration = Duration::from_millis(500);
@@ -243,17 +243,18 @@ impl QpInner {
 
     /// Posts a message that is flushed at once, behind operations whose success is silent: when
     /// it is over they are.
-    fn mark_end(&self) -> Option<OpId> {
+    fn mark_end(&self) -> bool {
         let mut slab = lock(&self.send.slab);
-        let slot = slab
-            .reserve(Op {
-                kind: OpKind::Raw,
-                buffer: None,
-                address: None,
-                tag: 0,
-            })
-            .ok()?;
-        slab.commit(slot, true);
+        let mark = Op {
+            kind: OpKind::Raw,
+            buffer: None,
+            address: None,
+            tag: 0,
+        };
+        let Ok(slot) = slab.reserve(mark) else {
+            return false;
+        };
+        slab.commit_mark(slot);
         let mut wr = c::ibv_send_wr::zeroed();
         wr.wr_id = slot.wr_id();
         wr.opcode = c::IBV_WR_SEND;
@@ -264,9 +265,8 @@ impl QpInner {
         let rc = unsafe { inline::ibv_post_send(self.raw(), &raw mut wr, &raw mut bad) };
         if rc != 0 {
             slab.retract(slot);
-            return None;
         }
-        Some(slot.id)
+        rc == 0
     }
 
     /// Gives up requests that were never posted, with their slots and buffers.
@@ -302,12 +302,7 @@ impl QpInner {
         self.fail();
         self.drain(own);
         let silent = lock(&self.send.slab).silent() > 0;
-        let mark = if silent && self.kind != Kind::Ud {
-            self.mark_end()
-        } else {
-            None
-        };
-        if mark.is_some() {
+        if silent && self.kind != Kind::Ud && self.mark_end() {
             self.drain(own);
         }
         // SAFETY: the queue pair is alive, and this is its last use.
@@ -337,9 +332,6 @@ impl QpInner {
                     _ => {}
                 }
             }
-        }
-        if let (Swept::Out(out), Some(mark)) = (own, mark) {
-            out.retain(|c| c.id != mark);
         }
         destroyed
     }

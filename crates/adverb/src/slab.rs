@@ -91,6 +91,8 @@ pub(crate) struct Slab {
     datagram_qps: Vec<u32>,
     /// The pieces of lists that are being posted.
     pieces: Vec<c::ibv_sge>,
+    /// An operation of our own, of which nobody is told.
+    mark: Option<OpId>,
 }
 
 impl Slab {
@@ -108,6 +110,7 @@ impl Slab {
             order: ordered.then(|| VecDeque::with_capacity(capacity as usize)),
             datagram_qps: Vec::new(),
             pieces: Vec::new(),
+            mark: None,
         }
     }
 
@@ -198,6 +201,13 @@ impl Slab {
         self.pieces.as_mut_ptr()
     }
 
+    /// The device is about to get an operation of our own, with a completion of its own. Whoever polls
+    /// for it, it is not handed out.
+    pub(crate) fn commit_mark(&mut self, reserved: Reserved) {
+        self.commit(reserved, true);
+        self.mark = Some(reserved.id);
+    }
+
     /// Takes back an operation that the device did not get, or did not accept: of those
     /// committed, the last.
     pub(crate) fn retract(&mut self, reserved: Reserved) -> Option<Op> {
@@ -240,6 +250,9 @@ impl Slab {
         let Some(mut op) = self.take(index) else {
             return false;
         };
+        if self.mark == Some(id) {
+            return true;
+        }
         let result = match WcStatus(wc.status) {
             WcStatus::SUCCESS => Ok(Info::from_wc(
                 wc,
@@ -267,6 +280,7 @@ impl Slab {
 
     /// Takes everything that the device had, for a queue it no longer knows.
     pub(crate) fn drain(&mut self) -> Vec<(OpId, Op)> {
+        let mark = self.mark.take();
         let posted = self.order.as_mut().map(std::mem::take);
         let indices: Vec<u16> = match posted {
             Some(order) => order.into_iter().map(|p| p.index).collect(),
@@ -275,6 +289,7 @@ impl Slab {
         indices
             .into_iter()
             .filter_map(|i| Some((self.slots[usize::from(i)].id, self.take(i)?)))
+            .filter(|(id, _)| mark != Some(*id))
             .collect()
     }
 
@@ -409,6 +424,21 @@ mod tests {
         let mut out = Vec::new();
         assert!(slab.complete(&wc(posted, WcStatus::SUCCESS), &mut out));
         assert_eq!((out.len(), slab.outstanding()), (1, 0));
+        assert!(slab.drain().is_empty());
+    }
+
+    #[test]
+    fn a_mark_ends_what_was_silent_and_is_not_seen_itself() {
+        let mut slab = Slab::new(4, true);
+        let silent = post(&mut slab, op(), false);
+        let mark = slab.reserve(op()).unwrap();
+        slab.commit_mark(mark);
+        let mut out = Vec::new();
+        assert!(slab.complete(&wc(mark, WcStatus::WR_FLUSH_ERR), &mut out));
+        assert_eq!(out.iter().map(|c| c.id).collect::<Vec<_>>(), [silent.id]);
+        assert_eq!(slab.outstanding(), 0);
+        let mark = slab.reserve(op()).unwrap();
+        slab.commit_mark(mark);
         assert!(slab.drain().is_empty());
     }
 
