@@ -68,7 +68,7 @@ pub(crate) fn run(seconds: u32, words: &[String]) -> Result<bool> {
 
 /// Builds for the host by its name, so that build scripts are not instrumented; gives the folder of the programs.
 fn build(target: &Path) -> Result<Option<PathBuf>> {
-    let host = host()?;
+    let host = tree::host()?;
     let mut cargo = tree::cargo();
     cargo
         .args(["build", "--quiet", "--release", "--target", &host])
@@ -77,16 +77,6 @@ fn build(target: &Path) -> Result<Option<PathBuf>> {
         .env("RUSTFLAGS", INSTRUMENTATION);
     let built = step::run(&mut cargo, BUILD_BOUND)?;
     Ok(built.then(|| target.join(host).join("release")))
-}
-
-fn host() -> Result<String> {
-    let output = Command::new("rustc")
-        .arg("-vV")
-        .output()
-        .context("cannot run rustc")?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    Ok(host.context("rustc -vV names no host")?.to_owned())
 }
 
 fn fuzz(name: &str, seconds: u32, binary: &Path, target: &Path) -> Result<Outcome> {

@@ -7,6 +7,7 @@
 mod age;
 mod apt;
 mod args;
+mod asan;
 mod book;
 mod clients;
 mod counts;
@@ -40,6 +41,7 @@ usage: cargo xtask COMMAND
 
   age [--minutes N]          processes come and go by the thousand; the one that stays must not grow (default 5)
       [--links A,B]            on these links only: shm, udp
+  asan                       the Rust API's tests on memory under AddressSanitizer
   test                       all set-up and all tests; what CI runs
   tidy                       arrows between crates, forbidden unsafe, exported symbols
   dist [--out DIR]           an installable prefix: bin/adverb, lib/adverb/*.so*   (default target/dist)
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Some("interop") => interop::command(args),
         Some("counts") => counts::command(args),
         Some("ctests") => ctests::command(args),
+        Some("asan") => asan::command(args),
         Some("fuzz") => fuzz::command(args),
         Some("memcheck") => memcheck::command(args),
         Some("kill") => kill::command(args),

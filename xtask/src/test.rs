@@ -10,8 +10,8 @@ use crate::clients::{self, LINKS};
 use crate::step::{self, Steps};
 use crate::tree::{self, Release};
 use crate::{
-    age, apt, book, counts, ctests, dist, fuzz, kill, memcheck, mutants, pyverbs, quiet, soak,
-    tidy, tshark,
+    age, apt, asan, book, counts, ctests, dist, fuzz, kill, memcheck, mutants, pyverbs, quiet,
+    soak, tidy, tshark,
 };
 
 /// Bounds of the steps that run cargo; each takes a few minutes at most on two cores.
@@ -78,6 +78,7 @@ pub(crate) fn run() -> Result<bool> {
     steps.step("cargo test", || {
         cargo(&["test", "--workspace", "--no-fail-fast"], &[], TEST_BOUND)
     });
+    steps.step("asan", asan::run);
     steps.step("loom", loom);
     steps.step("simulation", simulation);
     steps.step("mutants", mutants::run_all);

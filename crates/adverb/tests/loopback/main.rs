@@ -9,6 +9,7 @@ mod operations;
 mod shared;
 mod sound;
 mod waiting;
+mod world;
 
 use std::env;
 use std::process::{Command, Stdio};
