@@ -42,6 +42,7 @@
 //! | find and open a device | [`devices`], [`open_default`], [`open`], [`Context`] |
 //! | have memory that only you touch | [`ProtectionDomain::alloc_buf`], [`ProtectionDomain::reg_mr`], [`Buf`], [`Mapping`] |
 //! | have memory that peers touch | [`ProtectionDomain::expose`], [`Exposed`], [`RemoteRegion`] |
+//! | take back what peers may touch | [`ProtectionDomain::alloc_mw`], [`MemoryWindow`] |
 //! | connect by address and port | [`cm`] |
 //! | connect otherwise | [`ProtectionDomain::create_qp`], [`QueuePair::connect`], [`Endpoint`], [`Introduction`] |
 //! | send, receive, write, read, count | [`QueuePair`]'s `post_*` methods, [`QueuePair::batch`] |
@@ -108,6 +109,7 @@ pub mod transport;
 mod values;
 mod wait;
 mod wc;
+mod window;
 
 pub use adverb_abi as ffi;
 pub use adverb_abi::flags::{AccessFlags, DeviceCaps, QpAttrMask};
@@ -144,3 +146,4 @@ pub use transport::Transport;
 pub use values::{Gid, Guid, LKey, Mtu, RKey};
 pub use wait::{Armed, Limits, Notify, Repolled, Sleep, Wait};
 pub use wc::{Completion, Info, OpId, OpKind};
+pub use window::MemoryWindow;

@@ -23,7 +23,7 @@ use crate::qp::{QpInner, QueuePair, Receives};
 use crate::receive::{ReceiveQueue, Receiver, check_list};
 use crate::remote::RemoteRegion;
 use crate::request::{BatchError, Memory, PostFlags, Posted, Rejected, Request, Staged};
-use crate::slab::{Op, Reserved, Slab};
+use crate::slab::{Named, Op, Reserved, Slab};
 use crate::source::{Inline, Load, Source, Target};
 use crate::sync::lock;
 use crate::sys;
@@ -82,10 +82,15 @@ impl QpInner {
                 num_sge = filled as libc::c_int;
             }
         }
-        if let Some(address) = &op.address
-            && !Arc::ptr_eq(address.pd(), &self.pd)
+        let named = match &op.named {
+            None => None,
+            Some(Named::Address(address)) => Some((address.pd(), "the address handle")),
+            Some(Named::Window(window)) => Some((window.pd(), "the memory window")),
+        };
+        if let Some((pd, what)) = named
+            && !Arc::ptr_eq(pd, &self.pd)
         {
-            return refuse(foreign("the address handle"), op);
+            return refuse(foreign(what), op);
         }
         if sge.length > self.longest {
             let error = Error::Value {
@@ -271,7 +276,7 @@ impl<T: Transport> QueuePair<T> {
         let op = Op {
             kind: OpKind::Raw,
             buffer: None,
-            address: None,
+            named: None,
             tag: wr.wr_id,
         };
         let capacity = slab.capacity();

@@ -4,17 +4,21 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use adverb_abi::flags::AccessFlags;
 use adverb_abi::types as c;
 
-use crate::ah::{AhInner, Destination};
+use crate::ah::Destination;
 use crate::buffer::{Buffer, check_len};
 use crate::error::Error;
+use crate::exposed::ExposedSlice;
 use crate::remote::RemoteRegion;
 use crate::request::{PostFlags, Rejected, Request, fits};
+use crate::slab::Named;
 use crate::source::{Load, Source, Target};
 use crate::transport::{Connected, Rc, Transport, Ud};
 use crate::values::RKey;
 use crate::wc::OpKind;
+use crate::window::MemoryWindow;
 
 /// Where a [`Poster`]'s requests go: at once to the device, into a batch, or into a future.
 pub trait Submit: sealed::Sealed {
@@ -174,7 +178,9 @@ impl<S: Submit> Poster<Rc, S> {
         )
     }
 
-    /// Sends a message and takes the peer's right to its own key `key` away from everybody.
+    /// Sends a message and takes the right to the peer's own key `key`, that of a
+    /// [`MemoryWindow`], away from everybody. The peer's receive says which
+    /// ([`Info::invalidated`](crate::Info::invalidated)).
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -186,6 +192,56 @@ impl<S: Submit> Poster<Rc, S> {
         let mut request = Request::new(OpKind::Send, c::IBV_WR_SEND_WITH_INV, source, self.flags);
         request.wr.imm_or_rkey = c::ibv_imm_or_rkey { rkey: key.0 };
         self.to.submit(Ok(request))
+    }
+
+    /// Lets the peer of this queue pair into `memory` through the window: any of `REMOTE_READ`,
+    /// `REMOTE_WRITE`, `REMOTE_ATOMIC` in `access`. A window that is bound has to be invalidated
+    /// before. What comes after it in the queue, such as a message with
+    /// [`remote`](MemoryWindow::remote), begins when it is over.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); [`Error::Foreign`].
+    #[doc(alias = "IBV_WR_BIND_MW")]
+    pub fn bind(
+        self,
+        window: &MemoryWindow,
+        memory: ExposedSlice,
+        access: AccessFlags,
+    ) -> S::Outcome {
+        if !Arc::ptr_eq(&memory.registration().pd, window.inner.pd()) {
+            let error = Error::Foreign {
+                what: "the memory of the window",
+                owner: "protection domain",
+            };
+            return self.to.submit(Err(Rejected::new(error, memory.load())));
+        }
+        let bind = window.bind(&memory, access);
+        let mut request = self.about(OpKind::Bind, c::IBV_WR_BIND_MW, window);
+        request.wr.extra = c::ibv_send_wr_extra { bind_mw: bind };
+        self.to.submit(Ok(request))
+    }
+
+    /// Takes the window's key away from everybody: what comes in with it from then on is refused.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); [`Error::Foreign`].
+    #[doc(alias = "IBV_WR_LOCAL_INV")]
+    pub fn invalidate(self, window: &MemoryWindow) -> S::Outcome {
+        let mut request = self.about(OpKind::Invalidate, c::IBV_WR_LOCAL_INV, window);
+        let rkey = window.remote().rkey.0;
+        request.wr.imm_or_rkey = c::ibv_imm_or_rkey { rkey };
+        self.to.submit(Ok(request))
+    }
+
+    fn about(&self, kind: OpKind, opcode: c::ibv_wr_opcode, window: &MemoryWindow) -> Request {
+        let nothing = Load {
+            buffer: None,
+            inline: None,
+            tag: 0,
+        };
+        let mut request = Request::new(kind, opcode, nothing, self.flags);
+        request.op.named = Some(Named::Window(Arc::clone(&window.inner)));
+        request
     }
 
     fn atomic(
@@ -247,7 +303,7 @@ impl<S: Submit> Poster<Ud, S> {
             c::IBV_WR_SEND
         };
         let mut request = Request::new(OpKind::Send, opcode, source, self.flags).imm(imm);
-        request.op.address = Some(Arc::<AhInner>::clone(&to.ah.inner));
+        request.op.named = Some(Named::Address(Arc::clone(&to.ah.inner)));
         request.wr.wr.ud = c::ibv_send_wr_ud {
             ah: to.ah.as_raw(),
             remote_qpn: to.qpn,

@@ -248,7 +248,7 @@ impl QpInner {
         let mark = Op {
             kind: OpKind::Raw,
             buffer: None,
-            address: None,
+            named: None,
             tag: 0,
         };
         let Ok(slot) = slab.reserve(mark) else {

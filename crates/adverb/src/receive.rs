@@ -172,7 +172,7 @@ impl ReceiveQueue<'_> {
         let op = Op {
             kind: OpKind::Recv,
             buffer,
-            address: None,
+            named: None,
             tag,
         };
         match slab.reserve(op) {

@@ -133,7 +133,7 @@ impl Request {
             op: Op {
                 kind,
                 buffer: load.buffer,
-                address: None,
+                named: None,
                 tag: load.tag,
             },
             flags,
@@ -175,7 +175,8 @@ impl Request {
     }
 }
 
-// SAFETY: the pointers inside are null, or lead to an address handle that the operation keeps alive;
+// SAFETY: the pointers inside are null, or lead to an address handle, or a window and its region, that
+// the operation keeps alive;
 // an address of inline bytes is only read while posting, by whoever borrows them.
 unsafe impl Send for Request {}
 // SAFETY: as above.
@@ -221,8 +222,8 @@ impl Staged {
     }
 }
 
-// SAFETY: the pointers inside are null, or lead to address handles that the operation's slot
-// keeps alive; nothing is read through them before the batch is posted.
+// SAFETY: the pointers inside are null, or lead to address handles, windows and their regions that
+// the operation's slot keeps alive; nothing is read through them before the batch is posted.
 unsafe impl Send for Staged {}
 // SAFETY: as above.
 unsafe impl Sync for Staged {}

@@ -18,6 +18,7 @@ use crate::ah::AhInner;
 use crate::buffer::Buffer;
 use crate::status::{WcError, WcStatus};
 use crate::wc::{Completion, Info, OpId, OpKind};
+use crate::window::MwInner;
 
 /// Most operations one queue can have outstanding.
 pub(crate) const MAX_SLOTS: u32 = 1 << 16;
@@ -33,10 +34,18 @@ const BLOCK: u64 = 1 << 10;
 pub(crate) struct Op {
     pub(crate) kind: OpKind,
     pub(crate) buffer: Option<Buffer>,
-    /// The address handle a datagram is sent through.
-    pub(crate) address: Option<Arc<AhInner>>,
+    pub(crate) named: Option<Named>,
     /// The caller's number for it.
     pub(crate) tag: u64,
+}
+
+/// What an operation names besides memory.
+#[derive(Debug)]
+pub(crate) enum Named {
+    /// A datagram goes through it.
+    Address(Arc<AhInner>),
+    /// It is bound, or invalidated.
+    Window(Arc<MwInner>),
 }
 
 struct Slot {
@@ -315,7 +324,12 @@ fn settle(op: &mut Op, info: &Info) {
         OpKind::Recv => buffer.received(info.byte_len as usize),
         OpKind::FetchAdd | OpKind::CompareSwap => buffer.received(8),
         // A read's length was set when it was posted.
-        OpKind::Send | OpKind::Write | OpKind::Read | OpKind::Raw => {}
+        OpKind::Send
+        | OpKind::Write
+        | OpKind::Read
+        | OpKind::Bind
+        | OpKind::Invalidate
+        | OpKind::Raw => {}
     }
 }
 
@@ -331,7 +345,7 @@ mod tests {
         Op {
             kind: OpKind::Send,
             buffer: None,
-            address: None,
+            named: None,
             tag: 0,
         }
     }

@@ -29,6 +29,10 @@ pub enum OpKind {
     FetchAdd,
     /// A message received.
     Recv,
+    /// A memory window bound.
+    Bind,
+    /// The key of a memory window taken back.
+    Invalidate,
     /// Posted by the unsafe escape hatch.
     Raw,
 }

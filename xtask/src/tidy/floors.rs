@@ -41,7 +41,7 @@ const ADVERB: &[Floor] = &[
     (
         "memory",
         &[
-            "ah", "attr", "buffer", "exposed", "mapping", "mr", "raw", "source",
+            "ah", "attr", "buffer", "exposed", "mapping", "mr", "raw", "source", "window",
         ],
     ),
     ("completion", &["wc"]),

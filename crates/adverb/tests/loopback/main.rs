@@ -9,6 +9,7 @@ mod operations;
 mod shared;
 mod sound;
 mod waiting;
+mod windows;
 mod world;
 
 use std::env;
@@ -47,6 +48,7 @@ fn the_same_over_udp() {
             "operations::",
             "datagrams::",
             "shared::",
+            "windows::",
         ])
         .env("ADVERB_LINKS", "udp")
         .env("ADVERB_UDP_PORT", "19093")
