@@ -31,7 +31,9 @@ use crate::transport::{Connected, Transport, Ud};
 use crate::values::Mtu;
 use crate::wc::{Completion, OpKind};
 
-/// How long closing waits for flushed completions before it destroys the queue pair anyway.
+/// How long closing waits for flushed completions before it destroys the queue pair anyway. The
+/// software NIC flushes at once: whatever is outstanding, it is over in less than a millisecond. Some
+/// devices flush late, and some only when the queue pair is destroyed.
 const DRAIN: Duration = Duration::from_millis(500);
 
 /// A queue's slots, and its place at its completion queue for as long as this value lives.
@@ -350,8 +352,9 @@ impl Drop for QpInner {
 /// All methods but [`batch`](QueuePair::batch) take `&self` and may be called from any thread;
 /// posting locks the queue concerned.
 ///
-/// Dropping it with work outstanding puts it into the error state, waits (half a second at
-/// most) for what is flushed, destroys it, and only then frees the buffers. What had succeeded
+/// Dropping it with work outstanding puts it into the error state, waits for what is flushed (for
+/// less than a millisecond on the software NIC, half a second at most on devices that flush late),
+/// destroys it, and only then frees the buffers. What had succeeded
 /// and nobody has polled, such as a message that the peer knows to be delivered, is left for the
 /// next [`poll`](crate::CompletionQueue::poll) of its completion queue; what was flushed is gone
 /// with its buffers. [`close`](QueuePair::close) returns both. Receives that it had taken from a
