@@ -1,5 +1,6 @@
 //! Lists of pieces, inline bytes, tags, and receives that are posted together.
 
+use std::iter;
 use std::sync::Arc;
 
 use adverb::transport::{Rc, Transport, Ud};
@@ -334,4 +335,32 @@ fn pieces_and_tags_survive_a_close() {
     let closed = ends.b.close().unwrap();
     assert_eq!((closed.len(), closed[0].tag), (1, 3));
     assert_eq!(closed[0].buffer.as_ref().unwrap().pieces().len(), 2);
+}
+
+#[test]
+fn nothing_is_a_message_too() {
+    let ends = connected();
+    // No pieces, pieces without bytes (more of them than a list may have), no bytes at all.
+    ends.b.post_recv(Vec::<Buf>::new()).unwrap();
+    ends.b.post_recv(ends.bufs(&[0; 40])).unwrap();
+    ends.b.post_recv(ends.bufs(&[0, 8, 0])).unwrap();
+    ends.a.post_send(ends.bufs(&[0; 40])).unwrap();
+    ends.a.post_send(Vec::<Buf>::new()).unwrap();
+    ends.a.post_send(Inline(b"")).unwrap();
+    for cq in [&ends.a_cq, &ends.b_cq] {
+        for done in completions(cq, 3) {
+            assert!(done.result.is_ok(), "{:?}", done.result);
+            let buffer = done.buffer.unwrap_or(Buffer::Pieces(Vec::new()));
+            assert!(bytes(&buffer).is_empty());
+        }
+    }
+    // Receives without end stop where the queue does, and so do those of a closed one.
+    let endless = iter::repeat_with(|| ends.pd.alloc_buf(8).unwrap());
+    let stopped = ends.b.post_recvs(endless).unwrap_err();
+    assert_eq!(
+        (stopped.accepted, stopped.error.is_would_block()),
+        (100, true)
+    );
+    let unbuilt = ends.pd.create_qp::<Rc>(&ends.a_cq).max_send_sge(1 << 20);
+    assert!(unbuilt.max_send_wr(1).max_recv_wr(1).build().is_err());
 }
