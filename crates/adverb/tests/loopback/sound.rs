@@ -6,7 +6,7 @@ use std::error::Error as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use adverb::transport::{Rc, Ud};
 use adverb::{
@@ -231,7 +231,10 @@ fn closing_knows_that_an_unsignaled_operation_is_over() {
         .with(PostFlags::UNSIGNALED)
         .write(pair.pd.reg_mr([8; 8]).unwrap(), there.remote())
         .unwrap();
+    let begun = Instant::now();
     while there.load_u8(7, Ordering::Acquire).unwrap() != 8 {
+        // Longer than any machine is busy.
+        assert!(begun.elapsed() < Duration::from_secs(90), "never written");
         thread::yield_now();
     }
     // The acknowledgement may be on its way still, and nothing says when it has come.
